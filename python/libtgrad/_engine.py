@@ -1,34 +1,24 @@
 """The library's optimizer of those parameters that lie on one device."""
 import ctypes
-import logging
 import weakref
 
 import numpy
 import torch
 
 from . import _settings
+from ._arrays import NUMPY_OF
 from ._factored import Factored, Memory
-from ._library import Context, Error, c, lib, shape_of, text
+from ._library import Error, c, lib, shape_of, text
+from ._torch import DTYPES, KINDS, describe, make_context
 
-DTYPES = {torch.float32: c.TG_F32, torch.float64: c.TG_F64, torch.bfloat16: c.TG_BF16,
-          torch.float16: c.TG_F16, torch.complex64: c.TG_C64, torch.complex128: c.TG_C128,
-          torch.complex32: c.TG_CF16}
 _WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32,
          torch.complex32: torch.complex64}
 # Of arrays in an archive. Complex bf16, which torch has not, has pairs as its last dimension.
-_STATE = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_BF16: torch.bfloat16,
-          c.TG_F16: torch.float16, c.TG_C64: torch.complex64, c.TG_C128: torch.complex128,
-          c.TG_CF16: torch.complex32, c.TG_CBF16: torch.bfloat16, c.TG_U8: torch.uint8,
-          c.TG_I64: torch.int64, c.TG_U64: torch.int64}
+_STATE = {**KINDS, c.TG_CBF16: torch.bfloat16, c.TG_U8: torch.uint8, c.TG_I64: torch.int64,
+          c.TG_U64: torch.int64}
 FORMAT = 1  # of saved states
 _STRIDED = torch.strided
-_NUMPY = {c.TG_F32: "<f4", c.TG_F64: "<f8", c.TG_C64: "<c8", c.TG_C128: "<c16"}
-_STREAM_LEGACY = 1  # cudaStreamLegacy, which torch calls 0
 _AHEAD = 1 << 20  # entries of a parameter that keeps a GPU busy while others are gathered
-
-_log = logging.getLogger("libtgrad")
-_LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO,
-           c.TG_LOG_WARN: logging.WARNING, c.TG_LOG_ERROR: logging.ERROR}
 
 
 def _mark_written(params):
@@ -63,42 +53,6 @@ class Row:
     def __init__(self, param, number, name, group):
         self.param, self.number, self.name, self.group = param, number, name, group
         self.shape, self.dtype = param.shape, param.dtype
-
-
-def _torch_memory(device):
-    """The caching allocator of torch, as the library asks for memory."""
-    types = dict(c.tg_allocator._fields_)
-
-    def alloc(_, size, place, stream):
-        try:
-            return torch.cuda.caching_allocator_alloc(
-                size, device, 0 if stream == _STREAM_LEGACY else stream or 0)
-        except Exception:  # the library says that there is no memory
-            return None
-
-    def release(_, block, size, place, stream):
-        torch.cuda.caching_allocator_delete(block)
-
-    return c.tg_allocator(types["alloc"](alloc), types["release"](release))
-
-
-def make_context(device, stream, math=None):
-    def log(level, line):
-        _log.log(_LEVELS[level], line)
-
-    if device.type == "cpu":
-        return Context("cpu", threads=torch.get_num_threads(), log=log)
-    with torch.cuda.device(device):
-        try:
-            return Context("cuda", log=log, device=device.index, stream=stream or _STREAM_LEGACY,
-                           allocator=_torch_memory(device), math=math)
-        except Error as error:
-            raise Error(f"tensors on {device}: {error}; `make wheel TG_CUDA=ON` builds it with CUDA, or move them to "
-                        "the CPU", error.status) from None
-
-
-def describe(tensor):
-    return f"{'x'.join(map(str, tensor.shape)) or 'scalar'} {str(tensor.dtype)[6:]}"
 
 
 def check_param(param, name):
@@ -610,7 +564,7 @@ class _Streams:
 class _Array:
     def __init__(self, tensor):
         shape = tuple(tensor.shape.dim[:tensor.shape.ndim])
-        self.__cuda_array_interface__ = {"shape": shape, "typestr": _NUMPY[tensor.dtype],
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": numpy.dtype(NUMPY_OF[tensor.dtype]).str,
                                          "data": (tensor.data, False), "version": 2}
 
 

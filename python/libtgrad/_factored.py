@@ -2,8 +2,7 @@
 import torch
 
 from ._library import c
-
-_COMPLEX = {c.TG_C64: torch.complex64, c.TG_C128: torch.complex128, c.TG_CF16: torch.complex32}
+from ._torch import KINDS
 
 
 class Memory:
@@ -51,7 +50,7 @@ class Factored(torch.Tensor):
     def _array(self, address, channels):
         """A factor as a tensor of complex numbers that torch computes with."""
         shape = (self.factors.batch, self.shape[channels], *self.shape[2:])
-        kind = _COMPLEX.get(self.factors.dtype)
+        kind = KINDS.get(self.factors.dtype)
         width = kind.itemsize if kind else 4
         size = torch.Size(shape).numel() * width
         for tensor in self.memory.tensors:

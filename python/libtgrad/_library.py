@@ -1,5 +1,6 @@
 """The shared library: found, loaded, and its calls with exceptions in place of statuses."""
 import ctypes
+import logging
 import os
 import pathlib
 import weakref
@@ -10,8 +11,13 @@ except ImportError as error:  # a source tree that was not built
     raise ImportError("libtgrad: python/libtgrad/_interface.py is not there: run `make build`") from error
 
 
+log = logging.getLogger("libtgrad")
+_LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO, c.TG_LOG_WARN: logging.WARNING,
+           c.TG_LOG_ERROR: logging.ERROR}
+
+
 class Error(RuntimeError):
-    """What the library says of a call that failed; `status` is its code, TG_E_SHAPE and so on."""
+    """A call of the library failed: its message; `status` is its code, TG_E_SHAPE and so on."""
 
     def __init__(self, sentence, status=c.TG_E_ARGUMENT):
         super().__init__(sentence)
@@ -88,9 +94,10 @@ def _sentence(context, status):
 
 
 class Context:
-    """A tg_context. Stands for itself in calls; `check` turns a status into an Error."""
+    """A tg_context, and an argument of calls in its place. `check` turns a status into an Error; with `logs`
+    messages go to the logger "libtgrad"."""
 
-    def __init__(self, backend=None, threads=0, log=None, device=-1, stream=None, allocator=None,
+    def __init__(self, backend=None, threads=0, logs=False, device=-1, stream=None, allocator=None,
                  math=None):
         config = c.tg_context_config()
         lib.tg_context_config_init(config, ctypes.sizeof(config))
@@ -99,8 +106,9 @@ class Context:
         config.stream = stream
         if math is not None:
             config.math = math
-        if log:
-            config.log = self._log = c.tg_log_fn(lambda _, level, message: log(level, text(message)))
+        if logs:
+            config.log = self._log = c.tg_log_fn(
+                lambda _, level, message: log.log(_LEVELS[level], "%s", text(message)))
             config.log_level = c.TG_LOG_INFO
         if allocator:
             config.allocator = self._allocator = allocator

@@ -13,13 +13,14 @@ import torch
 import torch.distributed as dist
 
 from . import _settings
-from ._engine import DTYPES, Engine, Moved, Row
+from ._engine import Engine, Moved, Row
 from ._library import Error, c
+from ._torch import DTYPES
 
 try:
-    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 except ImportError:  # torch was built without torch.distributed
-    DTensor = ()
+    DTensor, distribute_tensor = (), None
 
 _ROUND = 16 << 20  # bytes of parameters per owner sent together; a larger one is sent alone
 _ALIGNMENT = 16

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import logging
 import os
 import pathlib
 import tempfile
@@ -16,15 +15,10 @@ import numpy
 from . import _arrays, _config
 from ._library import Context, Error, c, lib, text
 
-_log = logging.getLogger("libtgrad")
-_LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO, c.TG_LOG_WARN: logging.WARNING,
-           c.TG_LOG_ERROR: logging.ERROR}
-
 
 def open_context(backend: str | None = None, threads: int = 0) -> Context:
     """A context whose messages go to the logger "libtgrad"."""
-    return Context(backend=backend, threads=threads,
-                   log=lambda level, line: _log.log(_LEVELS[level], "%s", line))
+    return Context(backend, threads, logs=True)
 
 
 def find_checkpoint(context: Context, path, which: str | int | None = None) -> pathlib.Path:

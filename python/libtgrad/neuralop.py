@@ -10,10 +10,10 @@ import torch
 from . import _arrays
 from ._library import Error, c
 from .models import Model, open_context
-from .nn_settings import ACTIVATIONS, SHARED, check_common, settings_of
+from .nn_settings import ACTIVATIONS, SHARED, check_common, settings_of, uno_settings_of
 
 try:
-    from neuralop.models import FNO, TFNO
+    from neuralop.models import FNO, TFNO, UNO
 except ModuleNotFoundError as error:
     if error.name != "neuralop":
         raise
@@ -22,45 +22,58 @@ except ModuleNotFoundError as error:
 _EPSILON = 1e-7  # of normalizers: (value - mean) / (std + epsilon)
 
 
-def arguments_of(network):
-    """What the network was constructed with, defaults included."""
+_SKIPS = {"Identity": "identity", "SoftGating": "soft-gating", "Flattened1dConv": "linear"}
+_NORMS = {"GroupNorm": "group_norm", "InstanceNorm": "instance_norm"}
+
+
+def arguments_of(network, what):
+    """What an FNO or UNO was constructed with, defaults included. Refuses subclasses that compute something
+    of their own."""
+    kind = type(network)
+    if (kind.__init__ not in (FNO.__init__, TFNO.__init__, UNO.__init__)
+            or kind.forward not in (FNO.forward, UNO.forward)):
+        raise Error(f"{what}: a {kind.__name__} has an __init__ or forward of its own, which has no "
+                    "counterpart here", c.TG_E_UNSUPPORTED)
+    if isinstance(network, UNO):
+        return _arguments_of_uno(network)
     parameters = inspect.signature(FNO).parameters
     plain = {name: parameter.default for name, parameter in parameters.items()}
     if isinstance(network, TFNO):  # it takes any arguments, and has two defaults of its own
         plain.update(factorization="Tucker", rank=0.1)
     given = {name: value for name, value in network._init_kwargs.items() if name in parameters}
-    return {**plain, **given, **dict(zip(parameters, network._init_kwargs["args"]))}
-
-
-def settings_of_network(network):
-    """Section fno for a network, or an Error that names what has no counterpart here."""
-    given = arguments_of(network)
-    modes = list(network.n_modes)
-    if modes != list(given["n_modes"]):
+    given = {**plain, **given, **dict(zip(parameters, network._init_kwargs["args"]))}
+    if list(network.n_modes) != list(given["n_modes"]):
         raise Error(f"max_n_modes: weights for {given['max_n_modes'] or given['n_modes']} modes, of which "
-                    f"{modes} are used, have no counterpart here", c.TG_E_UNSUPPORTED)
-    return settings_of(given)
+                    f"{list(network.n_modes)} are used, have no counterpart here", c.TG_E_UNSUPPORTED)
+    return given
 
 
-def check_kind(network, what):
-    """Refuses subclasses that compute something of their own."""
-    kind = type(network)
-    if kind.__init__ not in (FNO.__init__, TFNO.__init__) or kind.forward is not FNO.forward:
-        raise Error(f"{what}: a {kind.__name__} has an __init__ or forward of its own, which has no "
-                    "counterpart here", c.TG_E_UNSUPPORTED)
+def _arguments_of_uno(network):
+    """From its parts: a UNO keeps no record of its arguments."""
+    block, skips = network.fno_blocks[0], list(network.horizontal_skips.values())
+    norm = type(block.norm[0]).__name__ if block.norm else None
+    of_network = ("in_channels", "out_channels", "hidden_channels", "lifting_channels", "projection_channels",
+                  "n_layers", "uno_out_channels", "uno_n_modes", "uno_scalings", "horizontal_skips_map",
+                  "non_linearity", "positional_embedding", "preactivation", "operator_block")
+    of_blocks = ("channel_mlp_dropout", "channel_mlp_expansion", "fno_skip", "channel_mlp_skip", "separable",
+                 "factorization", "rank", "fixed_rank_modes", "implementation", "decomposition_kwargs")
+    return {**{name: getattr(network, name) for name in of_network},
+            **{name: getattr(block, name) for name in of_blocks}, "norm": _NORMS.get(norm, norm),
+            "domain_padding": getattr(network.domain_padding, "domain_padding", None),
+            "horizontal_skip": _SKIPS.get(type(skips[0]).__name__) if skips else "linear"}
 
 
-def from_neuralop(network: FNO, *, backend: str | None = None, threads: int = 0) -> Model:
-    """A model with the weights of a neuraloperator FNO, for predictions without PyTorch and for
+def from_neuralop(network: FNO | UNO, *, backend: str | None = None, threads: int = 0) -> Model:
+    """A model with the weights of a neuraloperator FNO or UNO, for predictions without PyTorch and for
     `save`, whose file `tgrad predict`, `tgrad eval` and `tgrad train --init` take.
 
     It has no normalizers: what the network took, it takes. On grids of odd sizes neuraloperator 2.0
     shifts frequencies by one mode, and outputs differ (docs/exchange.md).
     """
-    if not isinstance(network, FNO):
-        raise Error(f"from_neuralop: a {type(network).__name__} is no FNO of neuraloperator", c.TG_E_ARGUMENT)
-    check_kind(network, "from_neuralop")
-    settings = {"fno": settings_of_network(network)}
+    if not isinstance(network, (FNO, UNO)):
+        raise Error(f"from_neuralop: a {type(network).__name__} is no FNO or UNO of neuraloperator", c.TG_E_ARGUMENT)
+    convert = uno_settings_of if isinstance(network, UNO) else settings_of
+    settings = {"fno": convert(arguments_of(network, "from_neuralop"))}
     weights = {name: _arrays.to_numpy(value) for name, value in network.state_dict().items()
                if isinstance(value, torch.Tensor)}
     with tempfile.TemporaryDirectory() as folder:

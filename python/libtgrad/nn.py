@@ -9,7 +9,8 @@ weights of either.
 from __future__ import annotations
 
 import functools
-import logging
+import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,10 +19,11 @@ from torch.nn import functional
 
 from . import nn_ops
 from ._config import in_yaml
-from ._library import Error, c
+from ._library import Error, c, log
+from ._shards import distribute_tensor, is_sharded
+from ._torch import describe
 from .nn_settings import settings_of, uno_settings_of
 
-_log = logging.getLogger("libtgrad")
 _REAL = {torch.float32: "f32", torch.float64: "f64"}
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
@@ -42,9 +44,9 @@ class _Names(torch.nn.Module):
 
 class _Network(torch.nn.Module):
     """A network of the library with these settings (section fno). Names of its parameters omit the
-    prefix."""
+    prefix. Optimizers number parameters: the part `first` precedes the others, as in neuraloperator."""
 
-    def __init__(self, settings: Mapping[str, Any], prefix: str = ""):
+    def __init__(self, settings: Mapping[str, Any], prefix: str = "", first: str | None = None):
         super().__init__()
         dtype = torch.get_default_dtype()
         if dtype not in _REAL:
@@ -60,20 +62,25 @@ class _Network(torch.nn.Module):
         self._is_complex = config.complex_data
         self._parts = []
         self._slots, self._names = [], []  # (module, leaf) and name of each parameter, in the library's order
+        if first:
+            self._part(self, first)
         for name, kind, shape in nn_ops.parameters_of(self._text):
             kind = _COMPLEX[dtype] if kind.is_complex else dtype
             self._declare(name.removeprefix(prefix), torch.nn.Parameter(torch.empty(shape, dtype=kind)))
         self._real = next(i for i, weight in enumerate(self._weights()) if not weight.is_complex())
         self.reset_parameters()
 
+    def _part(self, module, name):
+        if name not in module._modules:
+            module.add_module(name, _Names())
+            self._parts.append(module._modules[name])
+        return module._modules[name]
+
     def _declare(self, name, parameter):
         *path, leaf = name.split(".")
         module = self
         for part in path:
-            if part not in module._modules:
-                module.add_module(part, _Names())
-                self._parts.append(module._modules[part])
-            module = module._modules[part]
+            module = self._part(module, part)
         module.register_parameter(leaf, parameter)
         self._slots.append((module, leaf))
         self._names.append(name)
@@ -86,6 +93,8 @@ class _Network(torch.nn.Module):
         seed = int(torch.randint(2**62, (), device="cpu"))
         with torch.no_grad():
             for weight, value in zip(weights, nn_ops.initial_weights(self._text, seed)):
+                if is_sharded(weight):
+                    value = distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)
                 weight.copy_(value)
 
     def _weights(self):
@@ -105,23 +114,41 @@ class _Network(torch.nn.Module):
                         "torch.autocast keeps less of the activations in memory", c.TG_E_DTYPE)
 
         def convert(tensor):
-            if tensor.is_complex():
-                return torch.view_as_complex(fn(torch.view_as_real(tensor)))
-            return fn(tensor)
+            if not tensor.is_complex():
+                return fn(tensor)
+            parts = torch.view_as_real(tensor)[None, None, None]  # 6 dimensions or more: no memory format is for them
+            return torch.view_as_complex(fn(parts)[0, 0, 0])
 
         return super()._apply(convert, recurse)
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        """Takes the dictionary of this module or of neuraloperator's, which has an extra entry."""
+        """Takes the dictionary of this module or of neuraloperator's, which has an extra entry. If one
+        weight has another shape, none is loaded."""
         state_dict = {name: value for name, value in state_dict.items() if name != "_metadata"}
+        for name, parameter in self.named_parameters():
+            if name in state_dict and state_dict[name].shape != parameter.shape:
+                raise Error(f"{name}: it is {describe(state_dict[name])} in the state_dict, and "
+                            f"{describe(parameter)} here; construct the module with the arguments of the one "
+                            "that was saved", c.TG_E_SHAPE)
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def save_checkpoint(self, save_folder: str | os.PathLike, save_name: str) -> None:
+        """As neuraloperator's models, for its Trainer: weights in SAVE_NAME_state_dict.pt."""
+        folder = pathlib.Path(save_folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(self.state_dict(), folder / f"{save_name}_state_dict.pt")
 
     def __repr__(self):
         return f"{type(self).__name__}({', '.join((self._text + self._dropout).splitlines())})"
 
     # ---- forward ----
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, output_shape: None = None, **others: Any) -> torch.Tensor:
+        """The output on the grid of x. `output_shape` and `others` are arguments of neuraloperator's
+        forward, for its Trainer: the first must be None, the others have no effect there either."""
+        if output_shape is not None:
+            raise Error(f"output_shape: {output_shape}; networks that change the resolution have no counterpart "
+                        "here; it must be None", c.TG_E_UNSUPPORTED)
         run = self._run
         for part in self._parts:
             if part._forward_pre_hooks or part._forward_hooks:
@@ -132,7 +159,8 @@ class _Network(torch.nn.Module):
         weights = self._weights()
         kind = weights[self._real].dtype
         config = self._text
-        self._check_device(x, weights)
+        is_eager = nn_ops.is_eager(x, *weights)
+        self._check_kind(x, weights, is_eager)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(_COMPLEX[kind] if x.is_complex() else kind)
             config += self._autocast if kind is torch.float32 else ""
@@ -143,7 +171,6 @@ class _Network(torch.nn.Module):
         wanted = []
         if torch.is_grad_enabled() and not _is_exporting():
             wanted = [i for i, tensor in enumerate([x, *weights]) if tensor.requires_grad]
-        is_eager = nn_ops.is_eager(x, *weights)
         if not wanted and not is_dropping:
             return (nn_ops.run if is_eager else nn_ops.fno)(x, weights, config)
         seed = None
@@ -167,7 +194,16 @@ class _Network(torch.nn.Module):
             raise Error(f"x: it is {x.dtype}, and the weights need {needed}: x.to({needed}), or convert the "
                         "module by double() or float()", c.TG_E_DTYPE)
 
-    def _check_device(self, x, weights):
+    def _check_kind(self, x, weights, is_eager):
+        if not isinstance(x, torch.Tensor):
+            raise Error(f"x: it is a {type(x).__name__}; a torch.Tensor is needed (torch.as_tensor)")
+        if not torch.compiler.is_compiling():
+            nn_ops.refuse_transforms(x, weights, is_eager)
+        kind = weights[self._real].dtype
+        if kind not in _REAL:
+            raise Error(f"libtgrad.nn: weights of {kind}, as a MixedPrecisionPolicy of fully_shard makes them, are not "
+                        "supported; float32 and float64 are, and torch.autocast keeps less of the activations in memory",
+                        c.TG_E_DTYPE)
         if x.device.type not in ("cpu", "cuda"):
             raise Error(f"x: it is on device {x.device}; cpu and cuda are possible")
         device = x.device
@@ -202,7 +238,7 @@ class FNO(_Network):
                  activation_checkpoint="off", saved_precision="full"):
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         settings = _settings(given)
-        super().__init__(settings)
+        super().__init__(settings, first="fno_blocks")
         self.n_modes, self.hidden_channels, self.n_layers = tuple(settings["n_modes"]), hidden_channels, n_layers
 
 
@@ -254,19 +290,24 @@ class SpectralBlock(_Network):
 
 
 def _from_neuralop(network):
-    """The module for an FNO of neuraloperator, with the very same parameters."""
+    """The module for an FNO or UNO of neuraloperator, with the very same parameters."""
     from . import neuralop
 
-    neuralop.check_kind(network, "convert")
-    if network._forward_hooks or network._forward_pre_hooks or network._backward_hooks:
-        raise Error("convert: it has hooks, which its modules would no longer call", c.TG_E_UNSUPPORTED)
-    found = FNO.__new__(FNO)
+    arguments = neuralop.arguments_of(network, "convert")
+    kind = UNO if isinstance(network, neuralop.UNO) else FNO
+    if any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+           for module in network.modules()):
+        raise Error("it has hooks, which the library's module would not call", c.TG_E_UNSUPPORTED)
     with torch.device("meta"):
-        FNO.__init__(found, **neuralop.arguments_of(network))
-    held = dict(network.named_parameters())
-    dtypes = {held[name].dtype for name in found.state_dict()}
+        found = kind(**arguments)
+    held, expected = dict(network.named_parameters()), dict(found.named_parameters())
+    for name in {**expected, **held}:
+        if name not in held or name not in expected or held[name].shape != expected[name].shape:
+            raise Error(f"its parameter {name} is not what its arguments make (a part of it was replaced, "
+                        "pruned or parametrized)", c.TG_E_UNSUPPORTED)
+    dtypes = {weight.dtype for weight in held.values()}
     if not dtypes <= {*_REAL, *_COMPLEX.values()}:
-        raise Error(f"convert: its weights are {', '.join(map(str, dtypes))}; float32 and float64 are "
+        raise Error(f"its weights are {', '.join(map(str, dtypes))}; float32 and float64 are "
                     "possible", c.TG_E_DTYPE)
     for (module, leaf), name in zip(found._slots, found._names):
         setattr(module, leaf, held[name])
@@ -274,39 +315,37 @@ def _from_neuralop(network):
 
 
 def convert(model: torch.nn.Module) -> torch.nn.Module:
-    """Replaces every FNO of neuraloperator in a model by the library's module, in place; a model that is
-    itself an FNO comes back as a new module. Parameters are the same objects, so that optimizers
-    made before go on. The logger "libtgrad" has a warning for each network that is left alone, with
-    the reason."""
+    """Replaces every FNO, TFNO and UNO of neuraloperator in a model by the library's module, in place; a
+    model that is itself one of them comes back as a new module. Parameters are the same objects, so that
+    optimizers made before go on. The logger "libtgrad" has a warning for each network that is left alone,
+    with the reason."""
+    if not isinstance(model, torch.nn.Module):
+        raise Error(f"convert: {type(model).__name__} is no torch.nn.Module")
     try:
         from neuralop.layers.fno_block import FNOBlocks
         from neuralop.models import FNO as FNO_, UNO as UNO_
     except ModuleNotFoundError as error:
         raise ImportError("libtgrad.nn.convert needs neuraloperator: pip install neuraloperator") from error
-    replaced, seen = {}, set()
+    replaced = {}  # module: what takes its place, often itself
 
-    def walk(module, path):
-        if module in replaced:
-            return replaced[module]
-        if module in seen:
-            return module
-        seen.add(module)
-        if isinstance(module, FNO_):
-            try:
-                replaced[module] = _from_neuralop(module)
-                return replaced[module]
-            except Error as error:
-                _log.warning("convert: %s is left as it is: %s", path or "the model", error)
-                return module
-        if isinstance(module, UNO_):
-            _log.warning("convert: %s is left as it is: a UNO keeps no record of its arguments; "
-                         "libtgrad.nn.UNO takes them, and its weights by load_state_dict", path or "the model")
-            return module
+    def replacement(module, path):
+        if isinstance(module, (FNO_, UNO_)):
+            return _from_neuralop(module)
         if isinstance(module, FNOBlocks):
-            _log.warning("convert: %s is left as it is: blocks of a network other than FNO", path)
-            return module
+            raise Error("blocks of another network, which asks for them one by one", c.TG_E_UNSUPPORTED)
+        if hasattr(module, "_orig_mod"):
+            raise Error("torch.compile has it already; convert the model before", c.TG_E_UNSUPPORTED)
         for name, child in module.named_children():
             setattr(module, name, walk(child, f"{path}.{name}" if path else name))
         return module
+
+    def walk(module, path):
+        if module not in replaced:
+            replaced[module] = module  # as long as its children are looked at
+            try:
+                replaced[module] = replacement(module, path)
+            except Error as error:
+                log.warning("convert: %s is left as it is: %s", path or "the model", error)
+        return replaced[module]
 
     return walk(model, "")

@@ -19,11 +19,13 @@ from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import _arrays as _numpy
-from . import _engine
 from ._factored import Factored, Memory
 from ._library import Context, Error, c, lib, shape_of, text
+from ._shards import is_sharded
+from ._torch import DTYPES, KINDS, describe, make_context
 
 if not hasattr(torch.compiler, "is_exporting"):
     raise ImportError(f"libtgrad.nn needs PyTorch 2.7 or later; this is {torch.__version__}")
@@ -33,8 +35,6 @@ _ALIGNMENT = 64
 _SMALL = 1 << 20  # bytes of gradients that the library computes together
 _CPU = torch.device("cpu")
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
-_KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.complex64,
-          c.TG_C128: torch.complex128}
 
 
 @functools.lru_cache(maxsize=256)
@@ -61,7 +61,7 @@ def parameters_of(config):
     voice.check(lib.tg_fno_outline(voice, network_config(config), fno))
     try:
         found = [lib.tg_fno_get_param(fno, i) for i in range(lib.tg_fno_param_count(fno))]
-        return [(text(param.name), _KINDS[param.dtype], torch.Size(param.shape.dim[:param.shape.ndim]))
+        return [(text(param.name), KINDS[param.dtype], torch.Size(param.shape.dim[:param.shape.ndim]))
                 for param in found]
     finally:
         lib.tg_fno_destroy(fno)
@@ -139,7 +139,7 @@ class _Function:
         key = use, tensor.shape, tensor.dtype
         found = self._tensors.get(key)
         if found is None:
-            found = self._tensors[key] = c.tg_tensor(_engine.DTYPES[tensor.dtype], shape_of(tensor.shape), None,
+            found = self._tensors[key] = c.tg_tensor(DTYPES[tensor.dtype], shape_of(tensor.shape), None,
                                                      self.place)
         found.data = tensor.data_ptr()
         return found
@@ -167,7 +167,7 @@ class _Place:
         self.device, self.lock = device, threading.Lock()
         self.functions, self.captured = collections.OrderedDict(), set()  # by graphs of the user
         self.guard = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-        self.context = _engine.make_context(device, stream, math)
+        self.context = make_context(device, stream, math)
 
     def __enter__(self):
         self.lock.acquire()
@@ -236,8 +236,8 @@ def _arrays(weights, config):
         raise Error(f"libtgrad.nn: {len(weights)} weights; the network has {len(expected)}", c.TG_E_SHAPE)
     for weight, (name, dtype, shape) in zip(weights, expected):
         if weight.shape != shape or weight.dtype is not dtype:
-            raise Error(f"{name}: it is {_engine.describe(weight)}; "
-                        f"{_engine.describe(torch.empty(shape, dtype=dtype, device='meta'))} is needed",
+            raise Error(f"{name}: it is {describe(weight)}; "
+                        f"{describe(torch.empty(shape, dtype=dtype, device='meta'))} is needed",
                         c.TG_E_SHAPE)
     return [_array(weight) for weight in weights]
 
@@ -401,6 +401,20 @@ def is_eager(*tensors):
     """Whether nothing traces or intercepts operators: compilers, modes, transforms, classes of tensors."""
     return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack()
                 or torch._C._are_functorch_transforms_active()) and _PLAIN.issuperset(map(type, tensors))
+
+
+def refuse_transforms(x, weights, is_eager):
+    """Refuses what would pass through the operators with a derivative of zero, and DTensors."""
+    if not is_eager and torch._C._are_functorch_transforms_active():
+        raise Error("libtgrad.nn: the transforms of torch.func (grad, vmap, jvp, jacrev, ..) are not supported; "
+                    "torch.autograd.grad is, and neuraloperator's module has them", c.TG_E_UNSUPPORTED)
+    if not is_eager and any(map(is_sharded, (x, *weights))):
+        raise Error("libtgrad.nn: x or weights are DTensors; fully_shard gathers the weights for each pass, other "
+                    "ways of splitting them are not supported", c.TG_E_UNSUPPORTED)
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(tensor).tangent is not None
+                                              for tensor in (x, *weights)):
+        raise Error("libtgrad.nn: forward-mode derivatives (torch.autograd.forward_ad) are not computed; "
+                    "torch.autograd.grad is supported, and neuraloperator's module has them", c.TG_E_UNSUPPORTED)
 
 
 def _refuse_twice(ctx, *_):

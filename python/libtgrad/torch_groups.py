@@ -4,8 +4,8 @@ from typing import Any
 import torch
 
 from . import _settings
-from ._engine import DTYPES
 from ._library import Error
+from ._torch import DTYPES
 
 __all__ = ["param_groups"]
 

@@ -18,6 +18,7 @@ from . import _settings
 from ._engine import FORMAT, Engine, Moved, Row, check_param
 from ._library import Error, c, lib, text
 from ._shards import Shards, is_sharded, mesh_of
+from ._torch import real_view
 from .torch_neuralop import with_its_arguments
 
 __all__ = ["TensorGRaD"]
@@ -61,6 +62,18 @@ class UpdateHook:
         """The engine that will update it, or None."""
         optimizer = self._optimizer()
         return None if optimizer is None else optimizer._engine_of(param)
+
+
+class _Parts(dict):
+    """Stands in Optimizer.state for what the library keeps of a parameter. Iterating it gives the names of
+    the parts, which torch.distributed.checkpoint asks for when it takes flat states apart."""
+
+    def __init__(self, optimizer, param):
+        super().__init__()
+        self._optimizer, self._param = weakref.ref(optimizer), id(param)
+
+    def __iter__(self):
+        return iter(self._optimizer()._names_of_parts()[self._param])
 
 
 class TensorGRaD(torch.optim.Optimizer):
@@ -129,6 +142,7 @@ class TensorGRaD(torch.optim.Optimizer):
         self._engines = []
         self._where = {}  # id of a parameter: its engine, its place there, and its group
         self._listed, self._idle = None, []  # ids of groups and parameters, those without an engine
+        self._part_names = None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self.param_groups and not isinstance(param_group["params"], set):
@@ -212,7 +226,7 @@ class TensorGRaD(torch.optim.Optimizer):
             for i, row in enumerate(engine.rows):
                 self._where[id(row.param)] = engine, i, self.param_groups[row.group]
                 self._pending.pop(id(row.param), None)
-                self.state[row.param] = {}  # it is there, though the library has it
+                self.state[row.param] = _Parts(self, row.param)
 
     def _follow_groups(self):
         """Engines for parameters that are new or thawed, and without those that left their group."""
@@ -249,6 +263,12 @@ class TensorGRaD(torch.optim.Optimizer):
         states.update({key: parts for key, (_, parts) in self._pending.items()})
         return {param: states[id(param)] for _, _, param, _ in self._named() if id(param) in states}
 
+    def _names_of_parts(self):
+        """{id of a parameter: names of the parts of its state}; all ranks of a mesh ask at once."""
+        if self._part_names is None:
+            self._part_names = {id(param): list(parts) for param, parts in self._export().items()}
+        return self._part_names
+
     def _rebuild(self):
         """Makes engines anew with the states there are: parameters went to another device or left their
         group, or sums are needed."""
@@ -276,6 +296,7 @@ class TensorGRaD(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._part_names = None  # a first step makes more
         is_after_backward = not (self._options["in_backward"] or self._options["accumulate"])
         if is_after_backward:
             for engine in self._engines:
@@ -293,7 +314,7 @@ class TensorGRaD(torch.optim.Optimizer):
     @torch.no_grad()
     def _end_backward(self, grad_scaler):
         if self._options["in_backward"]:
-            self._hook_unfrozen()
+            self._receive_rest()
         if self._options["accumulate"]:
             if self._options["distributed"] and self._process_group is None:
                 raise Error("distributed: the optimizer was pickled, and processes cannot be; call "
@@ -334,12 +355,13 @@ class TensorGRaD(torch.optim.Optimizer):
         self._hooks.update({id(param): (param, param.register_post_accumulate_grad_hook(hook))
                             for param in params if param.requires_grad and not is_lazy(param)})
 
-    def _hook_unfrozen(self):
-        """Parameters that were frozen until now could have no hook: their first gradient is still there."""
-        late = [param for group in self.param_groups for param in group["params"]
-                if param.requires_grad and not is_lazy(param) and id(param) not in self._hooks]
-        self._hook(late)
-        for param in late:
+    def _receive_rest(self):
+        """Gradients that no hook has seen: of parameters that were frozen until now and could have none, and
+        those set by hand, as torch.distributed.checkpoint does."""
+        params = [param for group in self.param_groups for param in group["params"]
+                  if param.requires_grad and not is_lazy(param)]
+        self._hook([param for param in params if id(param) not in self._hooks])
+        for param in params:
             if param.grad is not None:
                 self._receive(param)
 
@@ -410,7 +432,7 @@ class TensorGRaD(torch.optim.Optimizer):
                 if row.param.requires_grad and not engine.is_summing(i):
                     engine.accumulate(i, torch.zeros_like(row.param))
             for total in engine.sums():
-                flat = (torch.view_as_real(total) if total.is_complex() else total).view(-1)
+                flat = real_view(total).view(-1)
                 flat.div_(world)
                 if flat.numel() < 1 << 16:  # these travel together
                     small.setdefault((flat.dtype, flat.device), []).append(flat)
@@ -472,9 +494,7 @@ class TensorGRaD(torch.optim.Optimizer):
         import torch.distributed as dist
         first = dist.get_global_rank(self._process_group, 0)
         for param in params:
-            data = param.detach()
-            dist.broadcast(torch.view_as_real(data) if data.is_complex() else data, first,
-                           group=self._process_group)
+            dist.broadcast(real_view(param.detach()), first, group=self._process_group)
 
     # ---- state ----
 
@@ -505,6 +525,8 @@ class TensorGRaD(torch.optim.Optimizer):
                 version = text(lib.tg_build().version)
                 raise Error(f"optimizer state: it has format {group['format']}, libtgrad {version} reads "
                             f"{FORMAT}; take the version that saved it, or a new optimizer", c.TG_E_FORMAT)
+        state_dict["state"] = {key: {part: value for part, value in parts.items() if value != {}}  # of flat states
+                               for key, parts in state_dict["state"].items()}
         state_dict["param_groups"] = [{key: value for key, value in group.items() if key != "format"}
                                       for group in state_dict["param_groups"]]
         before = (self._engines, self._where, self._pending, self.param_groups, self.state)

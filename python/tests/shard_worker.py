@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_optimizer_state_dict,
                                                      set_optimizer_state_dict)
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import libtgrad
@@ -143,6 +143,36 @@ def through_full(mesh):
     return weights(other), state
 
 
+def through_flat(mesh, keys):
+    """By way of a flat state dict, in which parameters have no entry of their own."""
+    net, other = sharded(mesh), sharded(mesh)
+    opt, later = optimizer(net, **keys), optimizer(other, **keys)
+    train(net, opt, 0, 4)
+    flat = StateDictOptions(flatten_optimizer_state_dict=True)
+    state = get_optimizer_state_dict(net, opt, options=flat)
+    other.load_state_dict(net.state_dict())
+    set_optimizer_state_dict(other, later, state, options=flat)
+    train(other, later, 4, 8)
+    return weights(other)
+
+
+def late(mesh):
+    """A network that gets its memory and its weights after fully_shard, and what it says of weights in bf16."""
+    with torch.device("meta"):
+        net = libtgrad.nn.FNO((6, 5), 1, 1, 8, n_layers=2)
+    for conv in net.fno_blocks.convs.children():
+        fully_shard(conv.weight, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    net.to_empty(device="cpu")
+    torch.manual_seed(0)
+    net.reset_parameters()
+    half = libtgrad.nn.FNO((6, 5), 1, 1, 8, n_layers=2)
+    for conv in half.fno_blocks.convs.children():
+        fully_shard(conv.weight, mesh=mesh)
+    fully_shard(half, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    return weights(net), sentence(half, torch.zeros(1, 1, 12, 12))
+
+
 def placed(mesh, placements):
     """Five steps with parameters that are placed by hand."""
     net = Net()
@@ -230,6 +260,9 @@ if __name__ == "__main__":
         for before in COUNTS:
             found["loaded", before, count] = load(mesh, f"{folder}/saved-{before}")
         found["full", count] = through_full(mesh)
+        found["flat", count] = through_flat(mesh, {})
+        found["flat, in backward", count] = through_flat(mesh, {"in_backward": True})
+        found["late", count] = late(mesh)
         found["not finite", count] = not_finite(mesh)
     four, grid = mine[4], dist.DeviceMesh("cpu", [[0, 1], [2, 3]])
     for name, mesh, placements in (("replicate", four, [Replicate()]), ("second", four, [Shard(1)]),

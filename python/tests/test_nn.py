@@ -109,6 +109,24 @@ def test_second_derivatives_are_refused():
         gradient.square().sum().backward()
 
 
+@pytest.mark.parametrize("transform", [
+    lambda f, x: torch.func.grad(lambda t: f(t).sum())(x), lambda f, x: torch.func.vmap(lambda t: f(t[None]))(x),
+    lambda f, x: torch.func.jvp(f, (x,), (x,)), lambda f, x: torch.func.jacrev(f)(x)])
+def test_transforms_are_refused(transform):
+    model, x = small()
+    with pytest.raises(libtgrad.Error, match="torch.func"):
+        transform(model, x)
+
+
+def test_forward_mode_derivatives_are_refused():
+    from torch.autograd import forward_ad
+    model, x = small()
+    with forward_ad.dual_level(), torch.no_grad():
+        assert torch.isfinite(model(x)).all()
+        with pytest.raises(libtgrad.Error, match="forward-mode derivatives"):
+            model(forward_ad.make_dual(x, x))
+
+
 def test_weights_changed_before_backward_are_detected():
     model, x = small()
     y = model(x)
@@ -193,6 +211,12 @@ def test_inputs_that_cannot_be_used(x, sentence):
         model(x)
 
 
+def test_an_input_of_numpy():
+    model, x = small()
+    with pytest.raises(libtgrad.Error, match="it is a ndarray; a torch.Tensor is needed"):
+        model(x.numpy())
+
+
 def test_weights_that_cannot_be_used():
     model, x = small()
     name = "fno_blocks.convs.0.weight.tensor"
@@ -250,6 +274,22 @@ def test_copies_and_files():
     other, _ = small(seed=5)
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(other(x), expected)
+
+
+def test_a_state_of_other_shapes_changes_nothing():
+    model, _ = small()
+    before = copy.deepcopy(model.state_dict())
+    other = make((8, 4), 2, 3, 8)
+    with pytest.raises(libtgrad.Error, match="fno_blocks.convs.0.weight.tensor: it is 8x8x8x3 complex64"):
+        model.load_state_dict(other.state_dict())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_memory_formats_and_shared_memory():
+    model, x = small()
+    expected = model(x)
+    assert torch.equal(model.to(memory_format=torch.channels_last)(x), expected)
+    assert all(parameter.is_shared() for parameter in model.share_memory().parameters())
 
 
 def test_precision_of_the_module():

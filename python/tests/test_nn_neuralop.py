@@ -1,11 +1,12 @@
 """Modules of the library beside those of neuraloperator: the same weights, outputs and gradients."""
 import logging
+import re
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("neuralop")
-from neuralop.models import FNO, TFNO, UNO  # noqa: E402
+from neuralop.models import FNO, GINO, TFNO, UNO  # noqa: E402
 
 import libtgrad  # noqa: E402
 from nn_cases import difference, gradients  # noqa: E402
@@ -33,8 +34,8 @@ def test_numbers_and_names(modes, arguments, grid):
     theirs.train()
     ours = libtgrad.nn.FNO(modes, 2, 3, 8, **{"n_layers": 2, **arguments})
     ours.load_state_dict(theirs.state_dict())
-    expected = {name: value.shape for name, value in theirs.named_parameters()}
-    assert {name: value.shape for name, value in ours.named_parameters()} == expected
+    expected = [(name, value.shape) for name, value in theirs.named_parameters()]  # optimizers number them in order
+    assert [(name, value.shape) for name, value in ours.named_parameters()] == expected
     y = compare(ours, theirs, x, 1e-6, 3e-6)
     with torch.no_grad():
         for parameter in theirs.parameters():
@@ -49,14 +50,21 @@ UNO_LAYERS = {"n_layers": 3, "uno_out_channels": [8, 10, 8], "uno_n_modes": [[6,
 
 @pytest.mark.parametrize("arguments", [
     {}, {"lifting_channels": 20, "projection_channels": 12, "horizontal_skips_map": {2: 1}, "norm": "group_norm"},
-    {"factorization": "tucker", "rank": 0.5, "domain_padding": 0.25, "positional_embedding": None}])
+    {"factorization": "tucker", "rank": 0.5, "domain_padding": 0.25, "positional_embedding": None},
+    {"norm": "instance_norm", "horizontal_skip": "soft-gating", "non_linearity": torch.nn.functional.silu}])
 def test_unos(arguments):
     torch.manual_seed(0)
     theirs = UNO(2, 3, 8, **UNO_LAYERS, **arguments)
     ours = libtgrad.nn.UNO(2, 3, 8, **UNO_LAYERS, **arguments)
     ours.load_state_dict(theirs.state_dict())
-    compare(ours, theirs, torch.randn(2, 2, 16, 16), 1e-5, 1e-5)
+    x = torch.randn(2, 2, 16, 16)
+    y = compare(ours, theirs, x, 1e-5, 1e-5)
     theirs.load_state_dict(ours.state_dict())
+    converted = libtgrad.nn.convert(theirs)
+    assert isinstance(converted, libtgrad.nn.UNO)
+    assert all(a is b for a, b in zip(converted.parameters(), theirs.parameters()))
+    assert difference(converted(x), y) < 1e-5
+    assert difference(libtgrad.from_neuralop(theirs).predict(x.detach()), y) < 1e-5
 
 
 @pytest.mark.parametrize("arguments, sentence", [
@@ -114,24 +122,60 @@ def test_convert_of_a_network_itself():
     assert list(libtgrad.nn.convert(torch.nn.Linear(2, 3)).state_dict()) == ["weight", "bias"]
 
 
-def test_convert_leaves_other_networks(caplog):
-    class Own(FNO):
-        def forward(self, x, **keys):
-            return super().forward(x, **keys) + 1
+class Own(FNO):
+    def forward(self, x, **keys):
+        return super().forward(x, **keys) + 1
 
-    uno = UNO(1, 1, hidden_channels=8, n_layers=3, uno_out_channels=[8, 8, 8], uno_n_modes=[[4, 4]] * 3,
-              uno_scalings=[[1, 1]] * 3, channel_mlp_skip="linear")
-    with_hook, _ = pair((8, 6), {}, (16, 12))
-    with_hook.register_forward_hook(lambda *_: None)
-    half = FNO((8, 6), 1, 1, 8).half()
-    model = torch.nn.ModuleList([Own((8, 6), 1, 1, 8), uno, with_hook, half])
-    before = list(model)
+
+def changed(change):
+    network, _ = pair((8, 6), {}, (16, 12))
+    return change(network) or network
+
+
+@pytest.mark.parametrize("network, sentence", [
+    (lambda: Own((8, 6), 1, 1, 8), "forward of its own"),
+    (lambda: UNO(1, 1, 8, **UNO_LAYERS, norm="batch_norm"), "fno.norm: expected"),
+    (lambda: changed(lambda n: n.half()), "torch.float16"),
+    (lambda: changed(lambda n: setattr(n, "n_modes", (4, 4))), r"of which \[4, 4\] are used"),
+    (lambda: changed(lambda n: n.register_forward_hook(print) and None), "hooks"),
+    (lambda: changed(lambda n: n.fno_blocks.convs[0].register_forward_hook(print) and None), "hooks"),
+    (lambda: changed(lambda n: torch.nn.utils.parametrizations.weight_norm(n.projection.fcs[0]) and None),
+     r"projection.fcs.0.weight is not what its arguments make"),
+    (lambda: changed(lambda n: setattr(n, "projection", torch.nn.Conv2d(8, 3, 1))), "not what its arguments make"),
+    (lambda: torch.compile(changed(lambda n: None)), "convert the model before"),
+    (lambda: GINO(in_channels=1, out_channels=1), "fno_blocks is left as it is: blocks of another network"),
+])
+def test_convert_leaves_other_networks(network, sentence, caplog):
+    network = network()
+    model = torch.nn.ModuleList([network, torch.nn.Linear(2, 2), changed(lambda n: None)])
     with caplog.at_level(logging.WARNING, "libtgrad"):
         libtgrad.nn.convert(model)
-    assert all(a is b for a, b in zip(model, before))
-    said = " ".join(record.getMessage() for record in caplog.records)
-    for sentence in ("forward of its own", "a UNO keeps no record of its arguments", "hooks", "torch.float16"):
-        assert sentence in said
+    assert model[0] is network and isinstance(model[2], libtgrad.nn.FNO)
+    said, = [record.getMessage() for record in caplog.records]
+    assert said.startswith("convert: 0") and re.search(sentence, said)
+
+
+def test_convert_takes_modules_alone():
+    with pytest.raises(libtgrad.Error, match="int is no torch.nn.Module"):
+        libtgrad.nn.convert(3)
+
+
+def test_the_trainer_of_neuraloperator(tmp_path):
+    from neuralop import LpLoss, Trainer
+    torch.manual_seed(0)
+    samples = [{"x": torch.randn(1, 16, 16), "y": torch.randn(1, 16, 16)} for _ in range(8)]
+    loader, errors = torch.utils.data.DataLoader(samples, batch_size=4), []
+    for resume in (None, tmp_path):
+        torch.manual_seed(1)
+        model = libtgrad.nn.convert(FNO((6, 6), 1, 1, 8, n_layers=1))
+        opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=1e-3)
+        trainer = Trainer(model=model, n_epochs=4 if resume else 2, device=torch.device("cpu"))
+        found = trainer.train(loader, {16: loader}, opt, torch.optim.lr_scheduler.ConstantLR(opt),
+                              training_loss=LpLoss(d=2), save_every=1, save_dir=tmp_path, resume_from_dir=resume)
+        errors.append(found["train_err"])
+    assert errors[1] < errors[0]
+    with pytest.raises(libtgrad.Error, match="output_shape"):
+        model(torch.randn(1, 1, 16, 16), output_shape=(32, 32))
 
 
 @pytest.mark.parametrize("modes, arguments, grid", [

@@ -330,3 +330,27 @@ def test_processes_with_accumulation_and_clipping(tmp_path):
         assert near(ends[0][in_backward], train(None, in_backward), 2e-3)
     assert same(ends[0]["scaled"], ends[1]["scaled"]) and float(ends[0]["scaled"][-1]) == 32.0
     assert all(torch.isfinite(part).all() for part in ends[0]["scaled"])
+
+
+@pytest.mark.parametrize("keys", [{}, {"accumulate": True}])
+def test_a_distributed_checkpoint_in_a_new_process(keys, tmp_path):
+    """It is read into a state that is there, which torch makes by a step with gradients of zero."""
+    checkpoint = pytest.importorskip("torch.distributed.checkpoint")
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+    nets = [torch.nn.Linear(48, 40), torch.nn.Linear(48, 40)]
+    opts = [tensorgrad(net.named_parameters(), in_backward=True, **keys) for net in nets]
+
+    def train(net, opt, begin, end):
+        for step in range(begin, end):
+            net(torch.randn(4, 48, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+            opt.step()
+
+    train(nets[0], opts[0], 0, 2)
+    checkpoint.save({"opt": get_optimizer_state_dict(nets[0], opts[0])}, checkpoint_id=tmp_path)
+    state = {"opt": get_optimizer_state_dict(nets[1], opts[1])}
+    checkpoint.load(state, checkpoint_id=tmp_path)
+    nets[1].load_state_dict(nets[0].state_dict())
+    set_optimizer_state_dict(nets[1], opts[1], state["opt"])
+    for net, opt in zip(nets, opts):
+        train(net, opt, 2, 6)
+    assert same(nets[0].parameters(), nets[1].parameters())

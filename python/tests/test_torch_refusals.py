@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import libtgrad
-from libtgrad import _engine
+from libtgrad import _torch
 from torch_cases import make_params, run, same, tensorgrad
 
 
@@ -194,4 +194,4 @@ def test_tensors_on_a_gpu_that_the_library_was_not_built_for(monkeypatch):
         pytest.skip("there is a GPU")
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     with pytest.raises(libtgrad.Error, match="tensors on cuda:0: .*cuda.*TG_CUDA=ON"):
-        _engine.make_context(torch.device("cuda", 0), 0)
+        _torch.make_context(torch.device("cuda", 0), 0)

@@ -13,6 +13,7 @@ if not torch.distributed.is_available():
 from torch.distributed.checkpoint.state_dict import (  # noqa: E402
     StateDictOptions, set_optimizer_state_dict)
 
+import libtgrad  # noqa: E402
 from shard_worker import CASES, COUNTS, Net, network, optimizer, train, weights  # noqa: E402
 from torch_cases import same  # noqa: E402
 
@@ -80,6 +81,23 @@ def test_a_checkpoint_goes_on_another_mesh(ranks, before, count):
 def test_a_whole_state_dict_goes_on(ranks, count):
     expected, _ = trained(8)
     assert all(same(found["full", count][0], expected) for found in ranks[:count])
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_flat_state_dict_goes_on(ranks, count):
+    expected, _ = trained(8)
+    assert all(same(found["flat", count], expected) for found in ranks[:count])
+    expected, _ = trained(8, in_backward=True)
+    assert all(same(found["flat, in backward", count], expected) for found in ranks[:count])
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_weights_made_after_sharding(ranks, count):
+    torch.manual_seed(0)
+    expected = weights(libtgrad.nn.FNO((6, 5), 1, 1, 8, n_layers=2))
+    for found in ranks[:count]:
+        made, said = found["late", count]
+        assert same(made, expected) and "weights of torch.bfloat16, as a MixedPrecisionPolicy" in said
 
 
 def test_a_whole_state_dict_goes_on_in_one_process(ranks):
