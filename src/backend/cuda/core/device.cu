@@ -3,6 +3,7 @@
  * Everything runs on one stream of one device, the context's or the backend's own. Transfers to and
  * from the host are complete when the call returns. Copies within the device are only queued, in
  * call order. */
+#include <mutex>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -253,6 +254,28 @@ static tg_status cuda_open(tg_backend *be) {
 fail:
     cuda_close(be);
     return status;
+}
+
+/* ---- kernels ---- */
+
+tg_status cuda_allow_shared(const tg_backend *be, const void *kernel, size_t bytes) {
+    static std::mutex one_at_a_time;
+    const char *what = "asking for shared memory";
+    auto &known = cuda_state_of(be)->limit[(uintptr_t)kernel / 16 % CUDA_LIMITS];
+    if (known.kernel == kernel && bytes <= known.bytes) {
+        return TG_OK;
+    }
+    const std::lock_guard<std::mutex> lock(one_at_a_time);
+    cudaFuncAttributes now;
+    TG_CALL(CUDA_CHECK(be, cudaFuncGetAttributes(&now, kernel), what));
+    if (bytes > (size_t)now.maxDynamicSharedSizeBytes) {
+        TG_CALL(CUDA_CHECK(
+            be,
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+            what));
+    }
+    known = {kernel, bytes};
+    return TG_OK;
 }
 
 /* ---- transfers ---- */
