@@ -189,7 +189,7 @@ static inline tg_status launch_if_early(const tg_backend *be, const char *what, 
     if (shared > 0) {
         TG_CALL(cuda_allow_shared(be, reinterpret_cast<const void *>(kernel), shared));
     }
-    return CUDA_CHECK(be, cudaLaunchKernelEx(&config, kernel, TAKES(args)...), what);
+    return CUDA_CHECK(be, cudaLaunchKernelEx(&config, kernel, args...), what);
 }
 
 /* The same with PDL wherever the device supports it; and always without. */
