@@ -292,14 +292,13 @@ static tg_status transfer(tg_backend *be, void *dst, const void *src, size_t byt
 }
 
 static tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {
-    tg_status status = transfer(be, dst, host, bytes, cudaMemcpyHostToDevice, "copying to the GPU");
-    return status == TG_OK ? cuda_synchronize(be) : status;
+    TG_CALL(transfer(be, dst, host, bytes, cudaMemcpyHostToDevice, "copying to the GPU"));
+    return cuda_synchronize(be);
 }
 
 static tg_status cuda_download(tg_backend *be, void *host, const void *src, size_t bytes) {
-    tg_status status =
-        transfer(be, host, src, bytes, cudaMemcpyDeviceToHost, "copying from the GPU");
-    return status == TG_OK ? cuda_synchronize(be) : status;
+    TG_CALL(transfer(be, host, src, bytes, cudaMemcpyDeviceToHost, "copying from the GPU"));
+    return cuda_synchronize(be);
 }
 
 static tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
