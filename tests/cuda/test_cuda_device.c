@@ -1,7 +1,10 @@
 /* The device slots of the CUDA backend: what the probe says, memory in the ledger, and data to the
  * GPU and back, by a table that is filled and opened by hand; then contexts with a device, a stream
- * and memory of their caller. Tests that need a GPU are skipped where there is none. */
+ * and memory of their caller, and contexts of several threads. Tests that need a GPU are skipped
+ * where there is none. */
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/backend.h"
@@ -215,4 +218,85 @@ TEST_WITH(test_memory_of_the_caller, open_backend, close_backend) {
     tg_context_destroy(&on);
     assert_int_equal(alive, 0);
     assert_int_equal(tg_context_memory(ctx, TG_DEVICE).current_total, before);
+}
+
+/* ---- contexts of several threads ---- */
+
+enum { LINES = 8, LONGEST = 4800 };
+
+/* Transforms the same lines of n points `rounds` times, in a context of its own. */
+typedef struct transformer {
+    int64_t n;
+    int rounds;
+    tg_status status;
+    float spectra[LINES * (LONGEST + 2)]; /* of the last round */
+} transformer;
+
+static tg_status transform_lines(tg_backend *on, transformer *t) {
+    const int64_t n = t->n, kept = n / 2 + 1;
+    const tg_fft_desc desc = {
+        .dtype = TG_F32, .ndim = 1, .grid = {n}, .kept = {kept}, .howmany = LINES};
+    tg_tensor x = {0}, spectra = {0};
+    tg_fft_plan *plan = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_backend_tensor(on->ctx, TG_MEM_DATA, TG_F32, &(tg_shape){2, {LINES, n}}, &x));
+    TG_TRY(
+        tg_backend_tensor(on->ctx, TG_MEM_DATA, TG_C64, &(tg_shape){2, {LINES, kept}}, &spectra));
+    for (int64_t i = 0; i < LINES * n; i++) {
+        t->spectra[i] = (float)(i * i % 101) - 50.0f;
+    }
+    TG_TRY(on->ops->upload(on, x.data, t->spectra, tg_tensor_bytes(&x)));
+    TG_TRY(on->ops->fft_create(on, &desc, &plan));
+    for (int round = 0; round < t->rounds; round++) {
+        TG_TRY(
+            on->ops->fft(on, plan, TG_FFT_FORWARD, LINES, TG_FFT_PLAIN, 1.0, x.data, spectra.data));
+    }
+    TG_TRY(on->ops->download(on, t->spectra, spectra.data, tg_tensor_bytes(&spectra)));
+fail:
+    on->ops->fft_destroy(on, &plan);
+    tg_tensor_destroy(&spectra);
+    tg_tensor_destroy(&x);
+    return status;
+}
+
+static void *transform(void *user) {
+    transformer *t = user;
+    tg_context *own = NULL;
+    tg_backend *on = NULL;
+    t->status = tg_context_create(NULL, &own);
+    t->status = t->status == TG_OK ? tg_backend_select(own, "cuda") : t->status;
+    t->status = t->status == TG_OK ? tg_backend_get(own, &on) : t->status;
+    t->status = t->status == TG_OK ? transform_lines(on, t) : t->status;
+    tg_context_destroy(&own);
+    return NULL;
+}
+
+/* One kernel with different amounts of shared memory, launched by three threads. */
+TEST_WITH(test_threads, open_backend, close_backend) {
+    static const int64_t lengths[] = {LONGEST, 1000, 3000};
+    enum { THREADS = 3 };
+    need_gpu();
+    transformer *alone = calloc(THREADS, sizeof *alone), *together = calloc(THREADS, sizeof *alone);
+    pthread_t thread[THREADS];
+    assert_non_null(alone);
+    assert_non_null(together);
+    for (int i = 0; i < THREADS; i++) {
+        alone[i].n = together[i].n = lengths[i];
+        alone[i].rounds = 1;
+        together[i].rounds = 4000;
+        transform(&alone[i]);
+        assert_int_equal(alone[i].status, TG_OK);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&thread[i], NULL, transform, &together[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(together[i].status, TG_OK);
+        assert_memory_equal(together[i].spectra, alone[i].spectra, sizeof alone[i].spectra);
+    }
+    free(alone);
+    free(together);
 }

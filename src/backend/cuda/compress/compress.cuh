@@ -38,8 +38,6 @@
 #include "backend/cuda/compress/last_two_modes.cuh"
 #include "backend/cuda/core/element.cuh"
 
-extern "C" {}
-
 /* ---- the plan: sizes (mode_products.cu), and the paths of both directions (plans.cu) ---- */
 
 /* Bytes of a chunk, which stays in the L2 of an H200 until it is contracted; and of the result of a

@@ -110,8 +110,8 @@ tg_status cuda_rank(tg_backend *be, const tg_bitmap *bitmap, uint64_t *partials,
     const int64_t groups = tg_bitmap_ranks(bitmap->n);
     popcount_kernel<<<cuda_blocks(be, groups, THREADS), THREADS, 0, cuda_stream(be)>>>(
         tg_bitmap_words(bitmap->n), groups, bitmap->words, bitmap->ranks);
-    const tg_status status = CUDA_LAUNCHED(be, "ranks of a bitmap");
-    return status == TG_OK ? cuda_scan(be, groups, bitmap->ranks, NULL, partials, total) : status;
+    TG_CALL(CUDA_LAUNCHED(be, "ranks of a bitmap"));
+    return cuda_scan(be, groups, bitmap->ranks, NULL, partials, total);
 }
 
 tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {

@@ -504,8 +504,7 @@ static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kep
     const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, kept, rounds));
     int blocks = 0;
     const bool fits = shared <= cuda_state_of(be)->max_shared &&
-                      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           shared) == cudaSuccess &&
+                      cuda_allow_shared(be, kernel, (size_t)shared) == TG_OK &&
                       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(s),
                                                                     (size_t)shared) == cudaSuccess;
     return fits ? (int64_t)blocks * cuda_state_of(be)->processors : 0;

@@ -300,9 +300,9 @@ static tg_status select_keys(tg_backend *be, const KEY &key, int64_t k, tg_bitma
 }
 
 static tg_status select_by_value(tg_backend *be, const tg_select *op) {
-    const tg_status status = tg_check_float(be->ctx, "select", op->dtype);
-    if (status != TG_OK || op->k == 0) {
-        return status == TG_OK ? clear_bitmap(be, op->bitmap) : status;
+    TG_CALL(tg_check_float(be->ctx, "select", op->dtype));
+    if (op->k == 0) {
+        return clear_bitmap(be, op->bitmap);
     }
     return with_element(op->dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;

@@ -19,7 +19,8 @@ extern "C" {
 enum {
     CUDA_SCRATCH_BYTES = 4 << 20, /* of cuda_state.scratch */
     CUDA_BLAS_BYTES = 32 << 20,   /* of cuda_state.blas_workspace */
-    CUDA_PINNED_BYTES = 1 << 16   /* of cuda_state.pinned */
+    CUDA_PINNED_BYTES = 1 << 16,  /* of cuda_state.pinned */
+    CUDA_LIMITS = 512             /* in cuda_state.limit */
 };
 
 /* One device and one stream; work runs in call order. */
@@ -40,6 +41,10 @@ struct cuda_state {
     void *pinned;  /* CUDA_PINNED_BYTES on the host, for results read back */
     cudaStream_t capture_stream; /* of graphs of a caller's stream; NULL until it is needed */
     struct cuda_plans *plans;    /* compress/plans.cu */
+    struct {
+        const void *kernel;
+        size_t bytes;
+    } limit[CUDA_LIMITS]; /* of shared memory that kernels are known to have, by address */
 };
 
 static inline cuda_state *cuda_state_of(const tg_backend *be) {
@@ -161,6 +166,10 @@ __device__ inline void pdl_wait_and_launch_dependents() {
     pdl_launch_dependents();
 }
 
+/* Lets a kernel have `bytes` of dynamic shared memory. Its limit, one for all threads, only grows:
+ * another thread may be about to launch it with more. */
+tg_status cuda_allow_shared(const tg_backend *be, const void *kernel, size_t bytes); /* device.cu */
+
 /* Launches kernel(args..) with `shared` bytes of dynamic shared memory. If `early`, as a dependent
  * of the previous kernel; then it calls pdl_wait. `what` it does, for the error. */
 template <class... TAKES, class... ARGS>
@@ -178,16 +187,12 @@ static inline tg_status launch_if_early(const tg_backend *be, const char *what, 
     config.attrs = &how;
     config.numAttrs = early ? 1 : 0;
     if (shared > 0) {
-        TG_CALL(CUDA_CHECK(
-            be,
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-            "asking for shared memory"));
+        TG_CALL(cuda_allow_shared(be, reinterpret_cast<const void *>(kernel), shared));
     }
-    return CUDA_CHECK(be, cudaLaunchKernelEx(&config, kernel, TAKES(args)...), what);
+    return CUDA_CHECK(be, cudaLaunchKernelEx(&config, kernel, args...), what);
 }
 
-/* The same on every device that supports PDL; and always without it, for kernels that ask for more
- * than 48 KiB of shared memory. */
+/* The same with PDL wherever the device supports it; and always without. */
 template <class... TAKES, class... ARGS>
 static inline tg_status launch_pdl(const tg_backend *be, const char *what, void (*kernel)(TAKES...),
                                    dim3 grid, dim3 block, size_t shared, const ARGS &...args) {

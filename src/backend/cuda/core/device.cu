@@ -3,6 +3,7 @@
  * Everything runs on one stream of one device, the context's or the backend's own. Transfers to and
  * from the host are complete when the call returns. Copies within the device are only queued, in
  * call order. */
+#include <mutex>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -255,6 +256,28 @@ fail:
     return status;
 }
 
+/* ---- kernels ---- */
+
+tg_status cuda_allow_shared(const tg_backend *be, const void *kernel, size_t bytes) {
+    static std::mutex one_at_a_time;
+    const char *what = "asking for shared memory";
+    auto &known = cuda_state_of(be)->limit[(uintptr_t)kernel / 16 % CUDA_LIMITS];
+    if (known.kernel == kernel && bytes <= known.bytes) {
+        return TG_OK;
+    }
+    const std::lock_guard<std::mutex> lock(one_at_a_time);
+    cudaFuncAttributes now;
+    TG_CALL(CUDA_CHECK(be, cudaFuncGetAttributes(&now, kernel), what));
+    if (bytes > (size_t)now.maxDynamicSharedSizeBytes) {
+        TG_CALL(CUDA_CHECK(
+            be,
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+            what));
+    }
+    known = {kernel, bytes};
+    return TG_OK;
+}
+
 /* ---- transfers ---- */
 
 static tg_status cuda_synchronize(tg_backend *be) {
@@ -269,14 +292,13 @@ static tg_status transfer(tg_backend *be, void *dst, const void *src, size_t byt
 }
 
 static tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {
-    tg_status status = transfer(be, dst, host, bytes, cudaMemcpyHostToDevice, "copying to the GPU");
-    return status == TG_OK ? cuda_synchronize(be) : status;
+    TG_CALL(transfer(be, dst, host, bytes, cudaMemcpyHostToDevice, "copying to the GPU"));
+    return cuda_synchronize(be);
 }
 
 static tg_status cuda_download(tg_backend *be, void *host, const void *src, size_t bytes) {
-    tg_status status =
-        transfer(be, host, src, bytes, cudaMemcpyDeviceToHost, "copying from the GPU");
-    return status == TG_OK ? cuda_synchronize(be) : status;
+    TG_CALL(transfer(be, host, src, bytes, cudaMemcpyDeviceToHost, "copying from the GPU"));
+    return cuda_synchronize(be);
 }
 
 static tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {

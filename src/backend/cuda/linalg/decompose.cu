@@ -146,20 +146,18 @@ tg_status cuda_read_verdict(tg_backend *be, const char *slot, int64_t rows, int6
                             const cuda_verdict *verdict, bool *is_good) {
     const cuda_state *cuda = cuda_state_of(be);
     const cuda_verdict *read = static_cast<const cuda_verdict *>(cuda->pinned);
-    tg_status status = CUDA_CHECK(be,
-                                  cudaMemcpyAsync(cuda->pinned, verdict, sizeof *verdict,
-                                                  cudaMemcpyDeviceToHost, cuda->stream),
-                                  "reading a result");
-    if (status == TG_OK) {
-        status = be->ops->synchronize(be);
+    *is_good = false;
+    TG_CALL(CUDA_CHECK(be,
+                       cudaMemcpyAsync(cuda->pinned, verdict, sizeof *verdict,
+                                       cudaMemcpyDeviceToHost, cuda->stream),
+                       "reading a result"));
+    TG_CALL(be->ops->synchronize(be));
+    if (!isfinite(number_of(read->most))) {
+        return tg_fail(be->ctx, TG_E_NUMERIC, "%s: the %lldx%lld matrix has NaN or Inf", slot,
+                       (long long)rows, (long long)columns);
     }
-    if (status == TG_OK && !isfinite(number_of(read->most))) {
-        status = tg_fail(be->ctx, TG_E_NUMERIC, "%s: the %lldx%lld matrix has NaN or Inf", slot,
-                         (long long)rows, (long long)columns);
-    }
-    *is_good = status == TG_OK && read->info[0] == 0 && read->info[1] == 0 &&
-               number_of(read->lost) <= 1e-10;
-    return status;
+    *is_good = read->info[0] == 0 && read->info[1] == 0 && number_of(read->lost) <= 1e-10;
+    return TG_OK;
 }
 
 tg_status cuda_open_host(tg_backend *be, const char *slot, tg_backend **out) {
@@ -262,13 +260,13 @@ static __global__ void __launch_bounds__(SIDE *LANES)
 static tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                                       int64_t count, const void *vectors, const void *old,
                                       void *out) {
-    tg_status status = tg_check_float(be->ctx, "leading_columns", dtype);
-    if (status == TG_OK && (count < 0 || count > columns)) {
-        status = tg_fail(be->ctx, TG_E_ARGUMENT, "leading_columns: %lld of %lld columns",
-                         (long long)count, (long long)columns);
+    TG_CALL(tg_check_float(be->ctx, "leading_columns", dtype));
+    if (count < 0 || count > columns) {
+        return tg_fail(be->ctx, TG_E_ARGUMENT, "leading_columns: %lld of %lld columns",
+                       (long long)count, (long long)columns);
     }
-    if (status != TG_OK || rows <= 0 || count == 0) {
-        return status;
+    if (rows <= 0 || count == 0) {
+        return TG_OK;
     }
     const unsigned blocks = (unsigned)((count + SIDE - 1) / SIDE);
     return with_real(dtype, [&](auto tag) {

@@ -148,19 +148,13 @@ static tg_status divide_and_conquer(tg_backend *be, tg_dtype dtype, int64_t n, c
 static tg_status eigh_on_device(tg_backend *be, tg_dtype dtype, int64_t n, const void *a,
                                 eigh_memory *m) {
     const int parts = dtype == TG_C128 ? 2 : 1;
-    tg_status status =
-        cuda_find_most(be, n * n * parts, static_cast<const double *>(a), m->verdict);
-    if (status == TG_OK && n <= CUDA_JACOBI_MAX_N) {
-        status = cuda_jacobi(be, dtype, n, a, m->log, m->vectors, m->values, m->verdict);
-    } else if (status == TG_OK) {
-        status = parts == 2
-                     ? divide_and_conquer(be, dtype, n, static_cast<const pair<double> *>(a), m)
-                     : divide_and_conquer(be, dtype, n, static_cast<const double *>(a), m);
-    }
-    if (status == TG_OK) { /* rows of a square matrix are orthonormal if its columns are */
-        status = cuda_find_lost(be, dtype, n, n, m->vectors, m->matrix, m->verdict);
-    }
-    return status;
+    TG_CALL(cuda_find_most(be, n * n * parts, static_cast<const double *>(a), m->verdict));
+    TG_CALL(n <= CUDA_JACOBI_MAX_N
+                ? cuda_jacobi(be, dtype, n, a, m->log, m->vectors, m->values, m->verdict)
+            : parts == 2 ? divide_and_conquer(be, dtype, n, static_cast<const pair<double> *>(a), m)
+                         : divide_and_conquer(be, dtype, n, static_cast<const double *>(a), m));
+    /* rows of a square matrix are orthonormal if its columns are */
+    return cuda_find_lost(be, dtype, n, n, m->vectors, m->matrix, m->verdict);
 }
 
 static tg_status eigh_on_host(tg_backend *be, tg_dtype dtype, int64_t n, void *a,
@@ -200,8 +194,7 @@ tg_status cuda_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *
         return TG_OK;
     }
     TG_TRY(open_memory(be, dtype, n, &m));
-    TG_TRY(dtype == TG_C128 ? eigh_on_device(be, dtype, n, static_cast<const pair<double> *>(a), &m)
-                            : eigh_on_device(be, dtype, n, static_cast<const double *>(a), &m));
+    TG_TRY(eigh_on_device(be, dtype, n, a, &m));
     TG_TRY(cuda_read_verdict(be, "eigh", n, n, m.verdict, &is_good));
     if (is_good) {
         TG_TRY(be->ops->copy(be, a, m.vectors, (size_t)(n * n) * tg_dtype_size(dtype)));

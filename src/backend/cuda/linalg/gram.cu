@@ -272,11 +272,7 @@ static tg_status prepare_sums(tg_backend *be, gram_job *job, int parts, int tile
         job->ahead = 1;
     }
     out->shared = shared_bytes(job, parts, rows);
-    TG_CALL(CUDA_CHECK(be,
-                       cudaFuncSetAttribute((const void *)out->kernel,
-                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            (int)out->shared),
-                       "preparing a Gram matrix"));
+    TG_CALL(cuda_allow_shared(be, (const void *)out->kernel, out->shared));
     TG_CALL(CUDA_CHECK(be,
                        cudaOccupancyMaxActiveBlocksPerMultiprocessor(
                            &resident, (const void *)out->kernel, out->threads, out->shared),

@@ -359,9 +359,10 @@ size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
 static tg_status cuda_gno(tg_backend *be, const tg_gno *op) {
     const bool wide = op->dtype == TG_F64;
     TG_CALL(tg_check_real(be->ctx, op->backward ? "gno_backward" : "gno_forward", op->dtype));
-    return op->backward ? wide ? backward<double>(be, op) : backward<float>(be, op)
-           : wide ? forward<double>(be, op)
-                        : forward<float>(be, op);
+    if (op->backward) {
+        return wide ? backward<double>(be, op) : backward<float>(be, op);
+    }
+    return wide ? forward<double>(be, op) : forward<float>(be, op);
 }
 
 void cuda_fill_nn_gno(tg_backend_ops *ops) {

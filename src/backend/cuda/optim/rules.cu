@@ -160,19 +160,16 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel) {
-    tg_status status = tg_check_adam(be->ctx, op);
-    if (status != TG_OK || op->n <= 0) {
-        return status;
+    TG_CALL(tg_check_adam(be->ctx, op));
+    if (op->n <= 0) {
+        return TG_OK;
     }
     if (kernel == TG_KERNEL_ADAM) {
         return cuda_adam_one(be, op);
     }
     if (op->guard && op->counts) {
-        status = be->ops->count_nonfinite(be, tg_stored(op->dtype, op->grad_store), op->n, op->grad,
-                                          op->guard);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(be->ops->count_nonfinite(be, tg_stored(op->dtype, op->grad_store), op->n, op->grad,
+                                         op->guard));
     }
     adam_step s = cuda_adam_step(op);
     s.n = op->n * s.reals;

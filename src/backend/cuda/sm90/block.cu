@@ -141,15 +141,14 @@ static block_task task_of(const tg_block *op, const fft_rows &rows) {
 }
 
 tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
-    tg_status status = TG_OK;
     tg_path_report(be, "block", {"one kernel", "two_step_columns, block_forward"}, "%lld channels",
                    (long long)op->channels);
     fft_rows rows = {};
     cuda_fft_rows_of(op->desc, &rows);
-    TG_TRY(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
-                                    op->workspace));
-    status =
-        with_sizes(op->channels, steps_of(rows), TG_E_UNSUPPORTED, [&](auto c, auto h, auto steps) {
+    TG_CALL(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
+                                     op->workspace));
+    return with_sizes(
+        op->channels, steps_of(rows), TG_E_UNSUPPORTED, [&](auto c, auto h, auto steps) {
             constexpr int C = decltype(c)::value, H = decltype(h)::value;
             constexpr int STEPS = decltype(steps)::value;
             constexpr int bytes = block_layout<C, H, STEPS>::BYTES;
@@ -164,8 +163,6 @@ tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
                               : launch_tiles(be, kernel, bytes, block_crew<C>::THREADS, (int)units,
                                              "a block", task_of(op, rows));
         });
-fail:
-    return status;
 }
 
 /* ---- backward ---- */

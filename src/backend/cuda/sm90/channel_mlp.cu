@@ -74,7 +74,7 @@ tg_status mlp_channel_backward(tg_backend *be, const tg_mlp *op) {
     t.db2 = t.db1 + blocks * op->hidden;
     t.dw1 = reinterpret_cast<float *>(t.db2 + blocks * op->in);
     t.dw2 = t.dw1 + blocks * op->hidden * op->in;
-    const tg_status status = with_channels<tg_status>(op, [&](auto channels) {
+    TG_CALL(with_channels<tg_status>(op, [&](auto channels) {
         constexpr int C = decltype(channels)::value;
         const bool acts = op->act == TG_ACT_GELU;
         const auto kernel = op->x_quantized ? acts ? channel_mlp_backward<C, true, true>
@@ -83,6 +83,6 @@ tg_status mlp_channel_backward(tg_backend *be, const tg_mlp *op) {
                                             : channel_mlp_backward<C, false, false>;
         return launch_tiles(be, kernel, channel_mlp_layout<C>::BYTES, TILE_THREADS, blocks,
                             "a channel MLP backwards", t);
-    });
-    return status == TG_OK ? fold(be, op, t, blocks) : status;
+    }));
+    return fold(be, op, t, blocks);
 }

@@ -76,9 +76,7 @@ tg_status set_partials(tg_backend *be, const fold_jobs &jobs) {
 tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
                         int threads) {
     int resident = 0;
-    TG_CALL(CUDA_CHECK(
-        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-        "asking for shared memory"));
+    TG_CALL(cuda_allow_shared(be, kernel, shared));
     TG_CALL(CUDA_CHECK(
         be, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared),
         "asking for shared memory"));

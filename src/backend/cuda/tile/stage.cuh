@@ -361,7 +361,8 @@ tg_status set_partials(tg_backend *be, const fold_jobs &jobs);
 
 /* ---- launches ---- */
 
-/* Sets the kernel's shared memory size; *blocks: number that run concurrently on the device. */
+/* Lets the kernel have that much shared memory; *blocks: number that run concurrently on the
+ * device. */
 tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
                         int threads = TENSOR_THREADS);
 
