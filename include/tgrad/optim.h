@@ -184,6 +184,8 @@ typedef struct tg_optim_memory {
     /* With shard_ranks: parameters whose moments live on one rank, moments that are not on this
      * one (with blocks: those of whole tensors), and bytes of an update that their owners send. */
     int sharded;
+    int lone_sums; /* with `accumulates`: sums that ranks send in messages of their own, without
+                      those of dense blocks */
     size_t elsewhere, updates;
     tg_clamped_rank clamped;
 } tg_optim_memory;

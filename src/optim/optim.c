@@ -176,6 +176,7 @@ static void plan_memory(tg_optim *optim, tg_optim_memory *out) {
     for (int i = optim->slot_count - 1; i >= 0; i--) {
         const tg_slot *slot = &optim->slots[i];
         add_state(optim, slot, out);
+        out->lone_sums += !slot->is_bucketed && !tg_slot_is_dense_block(slot);
         saving = tg_max_size(saving, tg_block_saving_bytes(optim, slot));
         dense = tg_max_size(dense, formed_bytes(optim, slot));
         if (slot->projector) {

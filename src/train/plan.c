@@ -283,7 +283,7 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
     const size_t control = numbers * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
     size_t dense = 0, projected = 0, own = 0, all_own = 0, blocks = 0;
     const int hops = tg_sum_hops(p->ranks), group_hops = tg_sum_hops(tg_run_groups(&p->config));
-    p->out->messages = hops; /* of the bucket */
+    p->out->messages = (1 + p->optim.lone_sums) * hops; /* 1: the bucket */
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const size_t bytes =
@@ -294,8 +294,6 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
             own += is_alone ? bytes : 0;
             blocks += sizeof(tg_sum_facts);
             p->out->messages += group_hops;
-        } else if (!tg_bucket_takes(setup, param)) {
-            p->out->messages += hops;
         }
         all_own += is_alone && setup->blocks && setup->blocks[i].whole > 0 ? bytes : 0;
     }
