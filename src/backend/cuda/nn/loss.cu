@@ -21,8 +21,7 @@ struct loss_sizes {
     int64_t grid[3], stride[3]; /* of points */
     int64_t size[3];            /* of the whole grid, of which this may be a slab .. */
     int64_t whole;              /* .. of so many points .. */
-    bool is_slab;               /* .. with edges, whose points come after the image's .. */
-    int64_t edges;              /* .. and that have so many numbers */
+    int64_t edges;              /* .. with edges of so many numbers; 0: the whole */
     tg_loss_norm norm;
     bool relative;
     double p, beta;
@@ -37,7 +36,8 @@ struct image_result {
 
 /* ---- reading ---- */
 
-template <class T> struct image {
+/* EDGES: of a slab, whose edges have the numbers after those of the image. */
+template <class T, bool EDGES> struct image {
     const T *pred, *target;
     const double *slope; /* of a given norm */
     int components;
@@ -51,16 +51,17 @@ template <class T> struct image {
         return number(target, target_edges, point, c);
     }
     __device__ double number(const T *of, const T *edges, int64_t point, int c) const {
-        return (double)(point < points ? of[point * components + c]
-                                       : edges[(point - points) * components + c]);
+        const bool is_edge = EDGES && point >= points;
+        return (double)(is_edge ? edges[(point - points) * components + c]
+                                : of[point * components + c]);
     }
 };
 
 /* The fields of a launch, from its first image on. */
-template <class T> struct fields {
+template <class T, bool EDGES> struct fields {
     const T *pred, *target, *pred_edges, *target_edges;
     const double *slope;
-    __device__ image<T> at(const loss_sizes &s, int64_t n) const {
+    __device__ image<T, EDGES> at(const loss_sizes &s, int64_t n) const {
         const int64_t edges = n * s.edges;
         return {pred + n * s.numbers,
                 target + n * s.numbers,
@@ -74,11 +75,12 @@ template <class T> struct fields {
 
 /* The point `steps` along dimension d from a point whose index there is `at`, with wrap or among
  * the edges. */
+template <bool EDGES>
 static __device__ inline int64_t neighbour(const loss_sizes &s, int64_t point, int d, int64_t at,
                                            int steps) {
     const int64_t n = s.grid[d];
     int64_t to = at + steps;
-    if (s.is_slab && d == 0) {
+    if (EDGES && d == 0) {
         return point + (tg_loss_row(to, n, true) - at) * s.stride[0];
     }
     while (to < 0) {
@@ -105,8 +107,9 @@ static __device__ inline int64_t index_along(const loss_sizes &s, int64_t point,
 }
 
 /* |.|^p of one point, or its part of the square of the H1 norm: {of e, of the target}. */
-template <class T>
-static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &im, int64_t point) {
+template <class T, bool EDGES>
+static __device__ inline double2 powers_at(const loss_sizes &s, const image<T, EDGES> &im,
+                                           int64_t point) {
     double2 sum = {0.0, 0.0};
     for (int c = 0; c < s.components; c++) {
         const double e = im.error(point, c), t = im.truth(point, c);
@@ -118,7 +121,8 @@ static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &
     }
     for (int d = 0; d < s.ndim; d++) {
         const int64_t at = index_along(s, point, d);
-        const int64_t up = neighbour(s, point, d, at, 1), down = neighbour(s, point, d, at, -1);
+        const int64_t up = neighbour<EDGES>(s, point, d, at, 1);
+        const int64_t down = neighbour<EDGES>(s, point, d, at, -1);
         const double half = (double)s.size[d] / 2.0;
         for (int c = 0; c < s.components; c++) {
             const double e = (im.error(up, c) - im.error(down, c)) * half;
@@ -131,11 +135,11 @@ static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &
 }
 
 /* Block (image, part) to partial[image * parts + part] = {of e, of the target}. */
-template <class T>
+template <class T, bool EDGES>
 static __global__ void __launch_bounds__(THREADS)
-    sum_images(loss_sizes s, fields<T> of, double2 *partial) {
+    sum_images(loss_sizes s, fields<T, EDGES> of, double2 *partial) {
     const int64_t n = blockIdx.x / s.parts, part = blockIdx.x % s.parts;
-    const image<T> im = of.at(s, n);
+    const image<T, EDGES> im = of.at(s, n);
     double2 sum = {0.0, 0.0};
     pdl_wait_and_launch_dependents();
     for (int64_t i = part * THREADS + threadIdx.x; i < s.points; i += (int64_t)s.parts * THREADS) {
@@ -196,9 +200,9 @@ static __global__ void __launch_bounds__(THREADS)
 /* ---- gradients ---- */
 
 /* Component c of the gradient of |e| at a point. */
-template <class T>
-static __device__ inline double slope_at(const loss_sizes &s, const image<T> &im, double norm,
-                                         int64_t point, int c) {
+template <class T, bool EDGES>
+static __device__ inline double slope_at(const loss_sizes &s, const image<T, EDGES> &im,
+                                         double norm, int64_t point, int c) {
     if (norm == 0.0) {
         return 0.0;
     }
@@ -221,8 +225,8 @@ static __device__ inline double slope_at(const loss_sizes &s, const image<T> &im
         const double n = (double)s.size[d];
         const int64_t at = index_along(s, point, d);
         sum += n * n / 4.0 *
-               (2.0 * e - im.error(neighbour(s, point, d, at, 2), c) -
-                im.error(neighbour(s, point, d, at, -2), c));
+               (2.0 * e - im.error(neighbour<EDGES>(s, point, d, at, 2), c) -
+                im.error(neighbour<EDGES>(s, point, d, at, -2), c));
     }
     return sum / norm;
 }
@@ -258,9 +262,9 @@ static __device__ inline void round_patch(double (*patch)[RUN + 1], int lane, in
 
 /* One block per patch of an image; its first warp rounds. The first patch begins at the image's
  * first number. */
-template <class T>
+template <class T, bool EDGES>
 static __global__ void __launch_bounds__(32 * PATCH_WARPS)
-    write_gradients(loss_sizes s, int64_t count, const image_result *result, fields<T> of,
+    write_gradients(loss_sizes s, int64_t count, const image_result *result, fields<T, EDGES> of,
                     T *dpred) {
     __shared__ double patch[32][RUN + 1];
     const int64_t per_image = (s.numbers + PATCH - 1) / PATCH;
@@ -268,7 +272,7 @@ static __global__ void __launch_bounds__(32 * PATCH_WARPS)
     for (int64_t unit = blockIdx.x; unit < count * per_image; unit += gridDim.x) {
         const int64_t n = unit / per_image, first = unit % per_image * PATCH;
         const image_result r = result[n];
-        const image<T> im = of.at(s, n);
+        const image<T, EDGES> im = of.at(s, n);
         T *out = dpred + n * s.numbers;
         for (int j = threadIdx.x; j < PATCH; j += 32 * PATCH_WARPS) {
             const int64_t i = first + j;
@@ -310,8 +314,7 @@ static loss_sizes loss_sizes_of(const tg_loss_op *op) {
         s.points *= op->grid[d];
         s.whole *= s.size[d];
     }
-    s.is_slab = op->whole > 0;
-    s.edges = s.is_slab ? tg_loss_edges(op) : 0;
+    s.edges = op->whole > 0 ? tg_loss_edges(op) : 0;
     s.numbers = s.points * s.components;
     s.norm = op->norm;
     s.relative = op->relative;
@@ -322,7 +325,7 @@ static loss_sizes loss_sizes_of(const tg_loss_op *op) {
 }
 
 /* Runs images first .. first + count - 1, whose sums fit the scratch. */
-template <class T>
+template <class T, bool EDGES>
 static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes &s, int64_t first,
                          int64_t count) {
     double2 *sums = static_cast<double2 *>(cuda_state_of(be)->scratch);
@@ -330,13 +333,13 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     const double *partial =
         is_given(op) ? op->powers + 2 * first : reinterpret_cast<const double *>(sums);
     const int64_t edges = first * s.edges;
-    const fields<T> of = {static_cast<const T *>(op->pred) + first * s.numbers,
-                          static_cast<const T *>(op->target) + first * s.numbers,
-                          static_cast<const T *>(op->pred_edges) + edges,
-                          static_cast<const T *>(op->target_edges) + edges,
-                          op->slope + first * s.numbers};
+    const fields<T, EDGES> of = {static_cast<const T *>(op->pred) + first * s.numbers,
+                                 static_cast<const T *>(op->target) + first * s.numbers,
+                                 static_cast<const T *>(op->pred_edges) + edges,
+                                 static_cast<const T *>(op->target_edges) + edges,
+                                 op->slope + first * s.numbers};
     if (!is_given(op)) {
-        TG_CALL(launch_pdl(be, "summing a loss", sum_images<T>, (unsigned)(count * s.parts),
+        TG_CALL(launch_pdl(be, "summing a loss", sum_images<T, EDGES>, (unsigned)(count * s.parts),
                            THREADS, 0, s, of, sums));
     }
     TG_CALL(launch_pdl(be, "summing a loss", fold_images, 1, THREADS, 0, s, *op, first, count,
@@ -344,7 +347,7 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
-        TG_CALL(launch_pdl(be, "writing the gradient of a loss", write_gradients<T>,
+        TG_CALL(launch_pdl(be, "writing the gradient of a loss", write_gradients<T, EDGES>,
                            (unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0, s,
                            count, result, of, static_cast<T *>(op->dpred) + first * s.numbers));
     }
@@ -363,7 +366,8 @@ static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
         using T = typename decltype(tag)::type;
         for (int64_t first = 0; first < s.images; first += room) {
             const int64_t left = s.images - first;
-            TG_CALL(loss_of<T>(be, op, s, first, left < room ? left : room));
+            const int64_t count = left < room ? left : room;
+            TG_CALL((s.edges > 0 ? loss_of<T, true> : loss_of<T, false>)(be, op, s, first, count));
         }
         return TG_OK;
     });
