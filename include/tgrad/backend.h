@@ -40,8 +40,7 @@ TG_API tg_place tg_backend_place(const tg_context *ctx);
 
 /* ---- Tensors where the chosen backend computes, for optimizers and projectors. ---- */
 
-/* As tg_tensor_create, but in the backend's memory: that of the host for ref and cpu, of the GPU
- * for cuda. */
+/* As tg_tensor_create, but in the backend's memory: of the host, or of the GPU for cuda. */
 TG_API TG_NODISCARD tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category category,
                                                 tg_dtype dtype, const tg_shape *shape,
                                                 tg_tensor *out);

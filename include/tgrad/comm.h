@@ -88,9 +88,8 @@ typedef enum tg_comm_engine {
 /* Opens it, for the device that the context computes on; until then values go through the host.
  * NCCL is opened at run time: the library that the process has already, that of the environment
  * variable TGRAD_NCCL, or the system's libnccl.so.2. Calls with values on the device then return
- * when they are queued on its stream, and what fails later is an error of the next call. Every rank
- * calls it with the same engine; all succeed or all fail, and after a failure, the communicator is
- * as it was. */
+ * when they are queued on its stream, and later failures are errors of the next call. Every rank
+ * calls it with the same engine; all succeed, or all fail and the communicator is unchanged. */
 TG_API TG_NODISCARD tg_status tg_comm_open_device(tg_comm *comm, tg_comm_engine engine);
 
 /* Every rank calls it; accepts NULL. */
@@ -142,8 +141,7 @@ TG_API TG_NODISCARD tg_status tg_comm_all_reduce(tg_comm *comm, tg_comm_op op,
 TG_API TG_NODISCARD tg_status tg_comm_reduce(tg_comm *comm, tg_comm_op op, int owner,
                                              const tg_tensor *values);
 
-/* Part r of n values over P ranks, for the two calls below: n / P consecutive ones, and one more
- * for r < n % P. */
+/* Part r of n values over P ranks, for the two calls below: n / P values, one more if r < n % P. */
 
 /* Each rank gets the sum or maximum of its part; its other values are as they were or undefined. */
 TG_API TG_NODISCARD tg_status tg_comm_reduce_scatter(tg_comm *comm, tg_comm_op op,

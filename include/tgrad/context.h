@@ -27,14 +27,12 @@ typedef enum tg_math { TG_MATH_TF32, TG_MATH_FP32 } tg_math;
 /* Place of memory: on the host, or on the device that the context's backend computes on. */
 typedef enum tg_place { TG_HOST, TG_DEVICE, TG_PLACES } tg_place;
 
-/* Memory from the caller, such as the caching allocator of a framework that shares the GPU. The
- * ledger counts all of it as before. Any thread of the library may allocate and free host memory.
- * Pinned memory and the internal memory of libraries (CUDA, OpenBLAS, FFTW, HDF5) do not come from
- * here. */
+/* Memory from the caller, such as the caching allocator of a framework that shares the GPU, counted
+ * by the ledger like any other. Any thread of the library may allocate and free host memory. Does
+ * not serve pinned memory, nor the libraries (CUDA, OpenBLAS, FFTW, HDF5). */
 typedef struct tg_allocator {
-    /* At least `bytes` (> 0) at `place`, aligned to 64 bytes on the host and 256 on a device; NULL
-     * when there is no memory. `stream`: the context's, in whose order a device's block is used;
-     * NULL on the host. */
+    /* At least `bytes` (> 0) at `place`, aligned to 64 bytes on the host and 256 on a device; NULL:
+     * exhausted. A device's block is used in the order of `stream`, the context's. */
     void *(*alloc)(void *user, size_t bytes, tg_place place, void *stream);
     /* Nothing that uses the block is under way any more. */
     void (*release)(void *user, void *block, size_t bytes, tg_place place, void *stream);
@@ -66,8 +64,7 @@ static inline tg_context_config tg_context_config_default(void) {
     return config;
 }
 
-/* Makes a context; `config` NULL means the default. After a failure *out is NULL; the sentence is
- * tg_context_error(NULL). */
+/* `config` NULL: the default. After a failure *out is NULL; tg_context_error(NULL) explains it. */
 TG_API TG_NODISCARD tg_status tg_context_create(const tg_context_config *config, tg_context **out);
 
 /* Ends a context and sets *ctx to NULL; accepts NULL. Destroy everything made with it first; a
@@ -108,8 +105,8 @@ typedef struct tg_mem_usage {
 /* Lower-case name of a category, as in reports: "weights", "gradients", .. */
 TG_API const char *tg_mem_category_name(tg_mem_category category);
 
-/* "4096", "500MB" (powers of 1000), "1.5 GiB" (powers of 1024), in any case, to bytes; false if it
- * is none of these. */
+/* Bytes of "4096", "500MB" (powers of 1000) or "1.5 GiB" (powers of 1024), in any case; or false.
+ */
 TG_API bool tg_bytes_parse(const char *text, double *out);
 
 TG_API tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place);

@@ -59,8 +59,7 @@ typedef struct tg_dataset_config {
     int n_dim;                      /* dimensions of the grid, 1 to 3; 0: from the shapes */
     const char *x_name;             /* of the array in an HDF5 or safetensors file; "x" */
     const char *y_name;             /* "y" */
-    int64_t grid[TG_DATA_MAX_DIMS]; /* points per dimension after taking every s-th one; 0: as in
-                                       the file */
+    int64_t grid[TG_DATA_MAX_DIMS]; /* points per dimension, every s-th stored one; 0: all */
     int64_t n_samples;              /* only the first n; 0: all */
     int64_t y_time;                 /* which time of y, if it has them: an index, or TG_TIME_* */
     bool x_only;                    /* y is not needed and not looked for; x may be one sample */
@@ -156,9 +155,9 @@ TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);
  * `index` from 0 on; NULL after the last, and for arrays of the caller. */
 TG_API const char *tg_dataset_array(const tg_dataset *dataset, int index);
 
-/* Samples by number, any order, also repeated: x (count, in_channels, grid..) and y (count,
- * out_channels, grid..), raw values of the facts' dtype; either may be NULL. Cached or streamed
- * gives the same bits. */
+/* Samples by number, in any order, also repeated: x (count, in_channels, grid..) and y (count,
+ * out_channels, grid..), raw values of the facts' dtype, the same bits cached or streamed; NULL:
+ * not wanted. */
 TG_API TG_NODISCARD tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices,
                                               int64_t count, void *x, void *y);
 
@@ -208,8 +207,7 @@ TG_API void tg_loader_destroy(tg_loader **loader);
 
 TG_API int64_t tg_loader_batches(const tg_loader *loader); /* of one epoch */
 
-/* Reads batch `batch` of epoch `epoch` (0-based); x and y as in tg_dataset_read, with room for
- * batch_size samples. */
+/* Reads a batch of an epoch (0-based); x and y as in tg_dataset_read, with room for batch_size. */
 TG_API TG_NODISCARD tg_status tg_loader_batch(tg_loader *loader, int64_t epoch, int64_t batch,
                                               void *x, void *y, int64_t *count);
 

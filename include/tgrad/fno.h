@@ -96,8 +96,7 @@ typedef struct tg_fno_config {
     tg_fno_skip channel_mlp_skip; /* around the channel MLP */
     tg_fno_norm norm;             /* two per block, after the convolution and at the end */
     tg_fno_stabilizer stabilizer; /* tanh before the transform */
-    double domain_padding;        /* zeros appended, as a fraction of each grid size; 0: off, see
-                                     padding_of */
+    double domain_padding;        /* zeros, as a fraction of each grid size; 0: off */
     tg_fno_padding domain_padding_mode; /* at the end, or on both sides */
     bool complex_data;                  /* data are complex; channel MLPs and skips come in pairs */
     tg_fno_modes complex_modes;         /* complex data: frequencies around 0, or (1-D) from 0 on */
@@ -203,8 +202,7 @@ TG_API int tg_fno_param_count(const tg_fno *fno);
 /* The parameter number `index`, 0-based: the `param` of its gradients. All zero beyond the last. */
 TG_API tg_fno_param tg_fno_get_param(const tg_fno *fno, int index);
 
-/* The number of weights, `total`, and of those that are NaN or infinite; a complex one counts once.
- */
+/* The number of weights, and of those that are NaN or infinite; a complex one counts once. */
 TG_API TG_NODISCARD tg_status tg_fno_nonfinite(const tg_fno *fno, int64_t *count, int64_t *total);
 
 /* Copies weights from and to an archive under prefix + name; the prefix may be "". Loading needs
@@ -214,9 +212,8 @@ TG_API TG_NODISCARD tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive
 TG_API TG_NODISCARD tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive,
                                           const char *prefix);
 
-/* Sets the modes of each dimension (n_dim numbers) in use, as incremental_n_modes: n_modes less an
- * even number, so that every frequency keeps its weights. Discards the buffers of tg_fno_prepare.
- */
+/* Sets the modes in use (n_dim numbers), as incremental_n_modes: n_modes less an even number, so
+ * that every frequency keeps its weights. Discards the buffers of tg_fno_prepare. */
 TG_API TG_NODISCARD tg_status tg_fno_set_modes(tg_fno *fno, const int64_t *modes);
 
 /* ---- Memory ---- */
@@ -236,9 +233,7 @@ TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *
                                           int64_t batch, const int64_t *grid, bool training,
                                           const tg_shared_workspace *shared, tg_fno_memory *out);
 
-/* One phase of a training step, and the bytes in use of the two arenas that tg_fno_prepare
- * allocates.
- */
+/* One phase of a training step, and the bytes in use of tg_fno_prepare's two arenas. */
 typedef struct tg_fno_phase {
     char name[48];      /* "block 2: mixing", "loss", "back through block 2: transform", .. */
     bool is_backward;   /* after the loss */
@@ -276,9 +271,8 @@ TG_API TG_NODISCARD tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *
 /* ---- Running ---- */
 
 /* y (b, out_channels, grid..) = network(x (b, in_channels, grid..)), b up to the prepared batch; of
- * a GINO y (b, out_channels, m) and x (b, in_channels, n). A network prepared for training keeps
- * what backward needs. Tensors on the host or where the backend computes; complex data: c64 or
- * c128. */
+ * a GINO y (b, out_channels, m) and x (b, in_channels, n). Tensors on the host or where the backend
+ * computes; complex data: c64 or c128. */
 TG_API TG_NODISCARD tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y);
 
 /* Backward pass of the last forward: dy = dL/dy, in the shape of y. Each gradient goes to the sink

@@ -61,8 +61,8 @@ TG_API TG_NODISCARD tg_status tg_function_forward(tg_function *function,
                                                   const tg_function_call *call, const tg_tensor *x,
                                                   tg_tensor *y);
 
-/* Gradients of every parameter that has room in the call, and of x, from dy = dL/dy. dx NULL: not
- * wanted. */
+/* From dy = dL/dy, gradients of the parameters with room in the call, and of x unless dx is NULL.
+ */
 TG_API TG_NODISCARD tg_status tg_function_backward(tg_function *function,
                                                    const tg_function_call *call,
                                                    const tg_tensor *dy, tg_tensor *dx);

@@ -25,8 +25,7 @@ TG_API const tg_tensor *tg_archive_tensor(const tg_archive *archive, int64_t ind
 /* The tensor of that name, or NULL. */
 TG_API const tg_tensor *tg_archive_find(const tg_archive *archive, const char *name);
 
-/* Moves a tensor in: *tensor becomes all zero, also on failure. A name that is already there is an
- * error. */
+/* Moves a tensor in: *tensor becomes all zero, also on failure. Repeated names are an error. */
 TG_API TG_NODISCARD tg_status tg_archive_take(tg_archive *archive, const char *name,
                                               tg_tensor *tensor);
 /* Adds a view: the memory must live until the archive is written or destroyed. */
@@ -93,9 +92,8 @@ TG_API TG_NODISCARD tg_status tg_h5_write(tg_context *ctx, const char *path,
 
 /* ---- Any format by the file's content (reading) or the path's ending (writing): .npy,
  * .safetensors, .h5 / .hdf5. An npy file reads as one tensor named "data"; writing npy needs
- * exactly one tensor. Zip files of numpy.savez and torch.save are read only; of the latter numbers
- * and texts become metadata, a dict in a dict "outer/inner", and no code of its pickle is run. ----
- */
+ * exactly one tensor. Zip files of numpy.savez and torch.save are read only; numbers and texts of
+ * the latter become metadata, a dict in a dict "outer/inner", and its pickle runs no code. ---- */
 
 TG_API TG_NODISCARD tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out);
 TG_API TG_NODISCARD tg_status tg_archive_write(tg_context *ctx, const char *path,

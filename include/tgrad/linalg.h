@@ -13,8 +13,7 @@ typedef enum tg_svd_type {
 
 typedef enum tg_tucker_init {
     TG_INIT_HOSVD,   /* every mode from the whole tensor */
-    TG_INIT_ST_HOSVD /* sequentially truncated: each mode from the tensor truncated by the modes
-                        before */
+    TG_INIT_ST_HOSVD /* sequentially truncated: each mode from the tensor truncated so far */
 } tg_tucker_init;
 
 typedef struct tg_tucker_result {

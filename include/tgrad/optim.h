@@ -46,8 +46,7 @@ typedef enum tg_nonfinite_policy {
 typedef enum tg_state_precision {
     TG_STATES_FULL,
     TG_STATES_HALF, /* bf16 */
-    TG_STATES_8BIT, /* a byte a number and a scale for every 256; parameters with fewer than 4096
-                       values stay full */
+    TG_STATES_8BIT, /* a byte each and a scale for every 256; full below 4096 values */
     TG_STATES_F16   /* below 6e-8 it is 0, which takes the second moment of most gradients */
 } tg_state_precision;
 
@@ -65,10 +64,9 @@ typedef struct tg_optim_config {
 
     bool is_projected;             /* tensorgrad: compress the gradients of this group */
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
-    double memory_budget; /* memory_budget: 0; > 0: instead of the rank of the settings, the largest
-                             share for all projected parameters whose moments, factors and index
-                             sets fit into this many bytes, or (up to 1) into this share of their
-                             dense moments */
+    double memory_budget; /* memory_budget: 0; > 0: replaces the rank by the largest share for all
+                             projected parameters whose moments, factors and index sets fit into
+                             these bytes, or (up to 1) into this share of their dense moments */
     int64_t min_entries;  /* min_entries: 1000; smaller parameters of the group stay dense */
 
     double update_proj_gap;           /* update_proj_gap: 1000; steps between refreshes */
@@ -195,14 +193,11 @@ TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_opt
 
 /* ---- stepping ---- */
 
-/* Weights and gradients are tensors of the parameter's shape where the backend computes (`place`);
- * a weight has the parameter's dtype, a dense gradient that of the arithmetic, tg_dtype_wide of it.
- */
+/* Weights and gradients are tensors of the parameter's shape where the backend computes; a weight
+ * has the parameter's dtype, a dense gradient tg_dtype_wide of it. */
 
 /* The memory, of the sizes of tg_optim_memory.shared, for an optimizer with shares_workspace that
- * no tg_step uses. `dense` may be NULL while gradients come dense. Every call reads the struct
- * again.
- */
+ * no tg_step uses. `dense` may be NULL while gradients come dense. Calls read the struct again. */
 TG_API TG_NODISCARD tg_status tg_optim_share_workspace(tg_optim *optim,
                                                        const tg_shared_workspace *workspace);
 
@@ -240,9 +235,7 @@ TG_API tg_grad_sink tg_optim_sink(tg_optim *optim);
 
 /* Projects a dense gradient before its update, so that a GPU works while the host prepares. That
  * update is the next one, by tg_optim_step or the updating sink, from the same unchanged memory;
- * any other one discards the projection. Does nothing before a refresh, and on backends of the
- * host.
- */
+ * any other one discards the projection. Does nothing before a refresh, and on the host. */
 TG_API TG_NODISCARD tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient);
 
 /* The rate of a group from the next update on. */
@@ -281,9 +274,7 @@ TG_API TG_NODISCARD tg_status tg_optim_set_loss_scale(tg_optim *optim,
                                                       const tg_loss_scale_config *config);
 /* Ends the update of all parameters: call it after the last one of a step that is not a tg_step,
  * and after the last tg_optim_apply of accumulated gradients. A dynamic scale may change, which
- * waits for the update. On a GPU the next update then waits for no work that the caller queues in
- * between.
- */
+ * waits for the update. On a GPU the next update waits for no work queued after this call. */
 TG_API TG_NODISCARD tg_status tg_optim_end_update(tg_optim *optim);
 
 /* On a GPU updates are only queued, and counted as made or skipped later. This waits for all of

@@ -118,7 +118,7 @@ typedef struct tg_projector_bytes {
 TG_API TG_NODISCARD tg_status tg_projector_refresh(tg_projector *projector,
                                                    const tg_tensor *gradient);
 
-/* small = beta small + scale project(G), G dense or (except for matrix branches) factored; beta 0
+/* small = beta small + scale project(G), G dense or, unless a branch is a matrix, factored; beta 0
  * never reads small. */
 TG_API TG_NODISCARD tg_status tg_projector_project(tg_projector *projector,
                                                    const tg_gradient *gradient, double scale,
@@ -134,8 +134,7 @@ TG_API TG_NODISCARD tg_status tg_projector_residual(tg_projector *projector,
                                                     const tg_tensor *gradient,
                                                     const tg_tensor *small, const tg_tensor *out);
 
-/* Number of values and bytes, from the shape; takes_factored: with scratch for factored gradients.
- */
+/* Number of values and bytes by shape; takes_factored: with scratch for factored gradients. */
 TG_API TG_NODISCARD tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config,
                                                 tg_dtype dtype, const tg_shape *shape,
                                                 bool takes_factored, int64_t *count,

@@ -39,10 +39,9 @@ TG_API const char *tg_settings_key(const tg_settings *settings, int64_t index);
 TG_API const char *tg_settings_value(const tg_settings *settings, int64_t index);
 TG_API const char *tg_settings_origin(const tg_settings *settings, int64_t index);
 
-/* YAML with the keys of a section together under it, in the order of their first key. Reading it
- * gives the same keys and values. _write is atomic; _text works like snprintf: it fills `text` as
- * far as the capacity goes, always terminated (text may be NULL if capacity is 0), and returns the
- * whole length. */
+/* YAML with the keys of a section together under it, in the order of their first key, which reads
+ * as the same keys and values. _write is atomic; _text works like snprintf: truncates at the
+ * capacity, always terminates (text may be NULL if capacity is 0), and returns the whole length. */
 TG_API TG_NODISCARD tg_status tg_settings_write_yaml(tg_context *ctx, const char *path,
                                                      const tg_settings *settings);
 TG_API size_t tg_settings_text(const tg_settings *settings, char *text, size_t capacity);

@@ -63,9 +63,8 @@ typedef enum tg_status {
 /* A short fixed name such as "out of memory"; "unknown status" for anything else. */
 TG_API const char *tg_status_name(tg_status status);
 
-/* For "did you mean ..?": how many insertions, deletions, replacements and swaps of neighbours turn
- * `a` into `b`, letters in either case. NULL and words of more than 63 bytes are INT_MAX from
- * everything. */
+/* For "did you mean ..?": number of insertions, deletions, replacements and swaps of neighbours
+ * that turn `a` into `b`, in any case; INT_MAX for NULL and words of more than 63 bytes. */
 TG_API int tg_edit_distance(const char *a, const char *b);
 
 TG_C_END

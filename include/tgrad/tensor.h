@@ -1,8 +1,7 @@
 /* Tensors: dtype + shape + memory, contiguous and row-major.
  *
- * A tg_tensor is a plain value. It owns its memory when it came from tg_tensor_create (`owner` is
- * then set); views and wrapped arrays only point at memory of somebody else, which must outlive
- * them. */
+ * A tg_tensor is a plain value. One from tg_tensor_create owns its memory (`owner` is set); views
+ * and wrapped arrays point at memory that must outlive them. */
 #ifndef TGRAD_TENSOR_H
 #define TGRAD_TENSOR_H
 
@@ -14,9 +13,8 @@ TG_C_BEGIN
 
 #define TG_MAX_NDIM 8
 
-/* Complex types are plain pairs {re, im} of the real type of the same row. The integer types and
- * bool are for files and index sets: they are stored, converted and inspected, not computed with.
- */
+/* Complex types are pairs {re, im} of their real type. Integer types and bool are for files and
+ * index sets: stored, converted and inspected, not computed with. */
 typedef enum tg_dtype {
     TG_F32,
     TG_F64,

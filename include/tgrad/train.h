@@ -298,8 +298,7 @@ TG_API TG_NODISCARD tg_status tg_trainer_create(tg_context *ctx, tg_comm *comm,
                                                 tg_trainer **out);
 TG_API void tg_trainer_destroy(tg_trainer **trainer);
 
-/* Starts a new run: an error if the run folder already holds checkpoints; metrics of a run that
- * never saved are cleared. */
+/* Starts a new run in a folder without checkpoints; clears metrics of a run that never saved. */
 TG_API TG_NODISCARD tg_status tg_trainer_start(tg_trainer *trainer);
 
 /* Starts a new run in place of an old one, whose files (and no others) are removed at the start. */
@@ -312,8 +311,7 @@ TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
 TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
                                                 bool *resumed);
 
-/* Whether a resumed run has ended: tg_trainer_run would only repeat its end, with the error of a
- * run that has diverged. */
+/* Whether a resumed run has ended: tg_trainer_run would only repeat its end, or its error. */
 TG_API bool tg_trainer_is_finished(const tg_trainer *trainer);
 /* The state of the run. */
 TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);

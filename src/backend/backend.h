@@ -247,8 +247,7 @@ static inline void tg_scratch_raise(tg_scratch_need *most, tg_scratch_need other
     most->host = other.host > most->host ? other.host : most->host;
 }
 
-/* The k entries of a set of which n is given; words, ranks and count are set. Ties by lowest
- * index. */
+/* Chooses k of a set's n entries: sets words, ranks and count. Ties by lowest index. */
 typedef enum tg_select_kind {
     TG_SELECT_TOPK,     /* of largest modulus, by |x|^2 in f64; NaN counts as larger than Inf */
     TG_SELECT_RANDOM,   /* uniformly without replacement */
@@ -334,8 +333,7 @@ typedef struct tg_stream_ops {
     tg_status (*event_wait)(tg_backend *be, tg_stream_event *event);
     /* Whether all earlier work is done; thread-safe. */
     bool (*event_is_reached)(tg_backend *be, tg_stream_event *event);
-    /* Uploads on the copy stream overlap other work. `after_stream`: they wait for the work now in
-     * the stream. */
+    /* An upload on the copy stream, overlapping other work, or `after_stream`: the present work. */
     tg_status (*copy_stream_upload)(tg_backend *be, bool after_stream, void *dst,
                                     const void *pinned, size_t bytes);
     /* The follower waits for the work now in the leader, which continues. One of them is MAIN. */
@@ -403,8 +401,7 @@ struct tg_backend_ops {
     /* -- reductions to the host, accumulated in f64 in a fixed order -- */
     tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
-    /* *count (in the backend's memory) += elements with a NaN or Inf part; saturates once it has
-     * reached 2^31. */
+    /* *count (in the backend's memory) += elements with a NaN or Inf part; saturates at 2^31. */
     tg_status (*count_nonfinite)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
                                  uint32_t *count);
 
@@ -528,8 +525,7 @@ TG_NODISCARD tg_status tg_backend_get(tg_context *ctx, tg_backend **out);
 TG_NODISCARD tg_status tg_backend_open(tg_context *ctx, const char *name, tg_backend **out);
 void tg_backend_close(tg_backend **be);
 
-/* Test hook, before the first context of the process: adds a backend as the best one, also under an
- * existing name. */
+/* Test hook, before the first context: adds a backend as the best one, also under a used name. */
 void tg_backend_test_add(const char *name, void (*fill)(tg_backend_ops *ops));
 
 /* c (m, n) = op_a(a) op_b(b) with k terms; the caller may adjust the other fields. */

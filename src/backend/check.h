@@ -43,8 +43,7 @@ TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const tg_select *op);
 /* A float dtype; 16-bit ones only as storage of f32 or c64. */
 TG_NODISCARD tg_status tg_check_adam(tg_context *ctx, const tg_adam *op);
 
-/* Adds the number of NaN and Inf in a gradient's entries or factors to a count, or to the guard of
- * a call. */
+/* Adds the NaN and Inf in a gradient's entries or factors to a count, or to a call's guard. */
 TG_NODISCARD tg_status tg_source_count(tg_backend *be, const tg_multimode *modes,
                                        const tg_grad_source *source, uint32_t *count);
 TG_NODISCARD tg_status tg_compress_count(tg_backend *be, const tg_compress *op);

@@ -35,8 +35,7 @@ typedef struct tg_neighbours {
 
 enum { TG_NEIGHBOURS_MAX = INT32_MAX - 1 }; /* points or queries */
 
-/* Bytes of the arrays, and their layout in a block of that size anywhere, which returns them, too.
- */
+/* Bytes of the arrays; and their layout in a block of that size, which returns them, too. */
 size_t tg_neighbours_bytes(int64_t points, int64_t queries);
 size_t tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
                            tg_neighbours *out);

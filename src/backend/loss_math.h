@@ -162,8 +162,7 @@ TG_LOSS_FN double tg_residual_unit(const tg_residual *op, int64_t b, int64_t i, 
 
 /* ---- vorticity ---- */
 
-/* Factor of coefficient i of an image: real for Laplace, otherwise to be multiplied by the
- * imaginary unit. */
+/* Factor of coefficient i of an image: real for Laplace, otherwise imaginary. */
 TG_LOSS_FN double tg_vorticity_factor(const tg_residual *op, int64_t i) {
     const int64_t row = op->m / 2 + 1, a = i / row - op->n / 2, b = i % row;
     const double unit = 6.283185307179586477 / op->length;

@@ -225,8 +225,7 @@ static int64_t query_of(const tg_neighbours *s, int64_t edge) {
     return low;
 }
 
-/* Lists the neighbours of one query after the first `skip`, at most `room`; returns their number.
- */
+/* Lists at most `room` neighbours of a query after the first `skip`; returns their number. */
 static int64_t neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
                              int32_t *query, int32_t *point, double *distance2) {
     const reach r = reach_of(s, i);

@@ -53,8 +53,7 @@ typedef struct tg_embed {
     void *y;
 } tg_embed;
 
-/* Planes from = {re, im} of n numbers to interleaved pairs to = {pairs}; or back, if from[1] is
- * NULL. Real dtypes. */
+/* Planes {re, im} of n numbers to interleaved pairs, or back if from[1] is NULL. Real dtypes. */
 typedef struct tg_planes {
     tg_dtype dtype;
     int64_t n;
@@ -143,8 +142,7 @@ typedef struct tg_mlp {
 /* A block of a Fourier neural operator in one call, u = act(x):
  *   z1 = scale F^-1(spectrum) + skip u + bias
  *   z2 = w2 gelu(w1 act1(z1) + b1) + b2 + gate u;  activated = gelu(z2)
- * Real data, the inverse transform as of fft with weights TG_FFT_PLAIN. Arrays are aligned to 16.
- */
+ * Real data, the inverse transform as of fft with weights TG_FFT_PLAIN. Alignment 16 bytes. */
 typedef struct tg_block {
     tg_dtype dtype;
     int64_t batch, channels, hidden; /* hidden 0: no MLP, only z1 is computed */
@@ -265,9 +263,8 @@ typedef struct tg_mapped {
     void *dst;                  /* like src */
 } tg_mapped;
 
-/* Its gradients, sums over samples, from the a and b of both directions:
- *   dmap_in = sum conj(x) da^T,  dmap_out = sum dy b^H,  dweight[i,o,k] = sum conj(a[i,k]) db[o,k]
- */
+/* Its gradients, sums over samples, from the a and b of both directions: dmap_in = sum conj(x)
+ * da^T, dmap_out = sum dy b^H, dweight[i,o,k] = sum conj(a[i,k]) db[o,k]. */
 typedef struct tg_map_gradients {
     tg_dtype dtype;
     int64_t batch, channels, in, out, modes;

@@ -39,8 +39,7 @@ TG_QUANTIZE_FN size_t tg_quantized_scales(int64_t n) {
     return (size_t)tg_quantized_blocks(n) * TG_QUANTIZED_BLOCK;
 }
 
-/* Scale and inverse of a block, from the bits of its largest |x| (those of NaN are above Inf's).
- */
+/* Scale and inverse of a block, from the bits of its largest |x|; NaN is above Inf. */
 typedef struct tg_quantizer {
     float scale, inverse;
 } tg_quantizer;

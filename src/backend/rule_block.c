@@ -1,5 +1,4 @@
-/* An update by a rule on the host, one block of values at a time, for any formats of moments,
- * gradient and weight. */
+/* An update by a rule on the host, by blocks of values, for all formats of state and weight. */
 #include "backend/check.h"
 #include "backend/rule_kernel.h"
 #include "backend/state_codec.h"

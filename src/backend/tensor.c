@@ -1,5 +1,4 @@
-/* Tensors in the backend's memory for callers outside the library, checks of those they pass in,
- * and their gradients. */
+/* Tensors in the backend's memory; checks of callers' tensors and gradients. */
 #include "backend/tensor.h"
 
 #include <stdio.h>

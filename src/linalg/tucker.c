@@ -217,10 +217,9 @@ static void grow(size_t *bytes, size_t needed) {
     *bytes = needed > *bytes ? needed : *bytes;
 }
 
-/* Rows of the first mode in one product. When the slot contracts that mode, it keeps the products
- * of all other modes, which are as large as the tensor; chunks add up to the same result, faster
- * the fewer they are, so they get all the room at this depth. Each starts at a whole counter of the
- * index set. */
+/* Rows of the first mode in one product. A slot that contracts that mode keeps the products of all
+ * other modes, as large as the tensor; chunks add up to the same result, the fewer the faster, so
+ * they get all the room at this depth. Each starts at a whole counter of the index set. */
 static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes, int depth) {
     const int64_t whole = modes->dim[0], unit = tg_product(modes->ndim - 1, modes->dim + 1);
     int64_t grain = 1;
@@ -336,10 +335,9 @@ static tg_status keep_leading(const decomposition *dc, int64_t rows, int64_t col
                                         dc->working[k]);
 }
 
-/* Vectors of a tall unfolding: with W the leading ones of its short side, its product with W has
- * the wanted ones, times singular values, in its columns (or rows, where the mode is the last); a
- * QR in f64 makes them orthonormal to the last bit and completes them where the rank exceeds the
- * short side. */
+/* Vectors of a tall unfolding: its product with the leading vectors of its short side has them,
+ * times singular values, in its columns (or rows, where the mode is the last); a QR in f64 makes
+ * them orthonormal and completes them where the rank exceeds the short side. */
 static tg_status leading_vectors_tall(const decomposition *dc, const void *x, const tg_bitmap *mask,
                                       unfolding u, int k, int depth) {
     const tg_backend_ops *ops = dc->be->ops;

@@ -21,8 +21,7 @@ typedef struct tg_tucker_plan {
     int sweeps;
     tg_svd_type svd_type;
     tg_tucker_init init;
-    size_t chunk; /* above this workspace, products are computed in chunks of the first mode; 0: 1
-                     GiB */
+    size_t chunk; /* products with a larger workspace are computed in chunks; 0: 1 GiB */
 } tg_tucker_plan;
 
 /* Bytes of scratch (where the backend computes) for tg_tucker_factors. */

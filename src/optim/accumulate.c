@@ -264,8 +264,7 @@ tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out) {
 
 /* ---- the end of a sum ---- */
 
-/* Whether the sum may be used: the host's count decides, or the guard at the update. A refresh
- * needs the answer now. */
+/* Counts NaN and Inf of the sum: now for a refresh, or by the guard at the update. */
 static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
     TG_CALL(tg_update_begin(optim, slot, &call->guard));
     if (slot->is_handed_out) {

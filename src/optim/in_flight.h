@@ -71,8 +71,7 @@ TG_NODISCARD tg_status tg_slot_refused(struct tg_optim *optim, struct tg_slot *s
  * wait for a guard. To be called when nothing is in flight. */
 bool tg_optim_is_ordinary(const struct tg_optim *optim);
 
-/* Begins a round that updates every parameter with the current rates; the work until the round is
- * sent may be captured. */
+/* Begins a round that updates every parameter with the current rates, and may be captured. */
 TG_NODISCARD tg_status tg_optim_plan_round(struct tg_optim *optim);
 
 /* The updates of the last planned round were queued again by replaying the capture. */

@@ -75,8 +75,7 @@ typedef struct tg_slot {
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
     tg_moments moments; /* of the values */
-    int owner;          /* the rank that has the moments, of a dense block among its replicas, or
-                           TG_ON_ALL */
+    int owner;          /* of the moments, of a dense block among its replicas; or TG_ON_ALL */
     bool is_elsewhere;  /* the moments are on another rank; no memory here */
 
     void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
@@ -277,13 +276,11 @@ typedef struct tg_state_part {
     tg_shape shape;
 } tg_state_part;
 
-/* The arrays of moment i if it has this many reals: its values, and its scales, which may be none.
- */
+/* The arrays of moment i with a number of reals: values, and scales, which may be empty. */
 TG_NODISCARD tg_status tg_state_describe_moment(const tg_optim *optim, const tg_slot *slot, int i,
                                                 int64_t reals, tg_state_part out[2]);
 
-/* The arrays of a parameter's moments; of a dense block those of the whole tensor, without memory.
- */
+/* The arrays of a parameter's moments; of a dense block the whole tensor's, without memory. */
 TG_NODISCARD tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot,
                                              tg_state_part *parts, int *count);
 

@@ -17,9 +17,8 @@ static int group_count(const tg_optim *optim) {
     return optim->shard_ranks / optim->parts;
 }
 
-/* Bytes of moments that a single rank is to hold for all; 0: every rank has its own. The same on
- * every rank: of a dense block, the mean of all blocks of its tensor, which one rank of each group
- * has. */
+/* Bytes of moments that one rank holds for all; 0: every rank has its own. Of a dense block, which
+ * one rank of each group has, the mean over its tensor, the same on every rank. */
 static size_t weigh(const tg_optim *optim, const tg_slot *slot) {
     const size_t dense = (size_t)tg_shape_numel(&slot->whole) * tg_dtype_size(slot->dtype);
     if (!slot->projector && dense <= TG_SMALL_PARAM) {
@@ -75,8 +74,7 @@ static int swap(int number, int other) {
     return number == other ? 0 : number == 0 ? other : number;
 }
 
-/* Swaps the group and the part of rank 0, whose memory is planned and reported, with those of the
- * rank that has most. */
+/* Swaps group and part of rank 0, whose memory is planned, with those of the rank with the most. */
 static void put_most_first(tg_optim *optim, const size_t *load) {
     const int parts = optim->parts;
     int most = 0;

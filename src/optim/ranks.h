@@ -84,8 +84,7 @@ typedef struct tg_block_rows {
 
 /* ---- the sum of a projected block that is to be refreshed ---- */
 
-/* Bytes of a piece, in the workspace, and of the whole, on the rank that refreshes it; 0 unless it
- * is a projected block. */
+/* Bytes of a piece, in the workspace, and of the whole, on its owner; 0: no projected block. */
 size_t tg_sum_piece_bytes(const tg_slot *slot);
 size_t tg_sum_whole_bytes(const tg_slot *slot);
 

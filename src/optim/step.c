@@ -13,8 +13,7 @@
 #include "base/system.h"
 #include "optim/step.h"
 
-/* Seconds on the clock, with `waits` after all queued work. A device that fails here reports it
- * again at the next call. */
+/* Seconds, with `waits` after all queued work; a device that fails here fails again later. */
 static double read_clock(const tg_optim *optim, bool waits) {
     if (optim->be->ops->stream && waits) {
         (void)optim->be->ops->synchronize(optim->be);

@@ -74,8 +74,7 @@ TG_NODISCARD tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradi
 /* A sum as one array; from now on its present values decide whether it is used. */
 tg_tensor tg_sum_get(tg_optim *optim, int param);
 
-/* Adds up one gradient over all ranks and updates, in an ordinary step (tg_optim_is_ordinary) on a
- * stream, without waiting. */
+/* Adds up a gradient over all ranks and updates, without waiting: of ordinary steps on a stream. */
 TG_NODISCARD tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient,
                                      const tg_adder *adder);
 /* Updates the parameters in the bucket, which has been added up. */

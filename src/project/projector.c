@@ -1,9 +1,8 @@
 /* Projectors: how one or two branches refresh, project and expand together.
  *
- * Sparse first: R is G with the kept entries set to 0, so the residual is a mask inside the
- * compress slot and never exists in memory. Low-rank first: the sparse values of the residual are
- * those of G minus the low-rank part at the kept entries; only a refresh forms the dense
- * residual. */
+ * Sparse first: R is G with the kept entries set to 0, a mask inside the compress slot that never
+ * exists in memory. Low-rank first: the sparse values of the residual are those of G minus the
+ * low-rank part at the kept entries; only a refresh forms the dense residual. */
 #include "project/projector.h"
 
 #include <string.h>
@@ -113,9 +112,7 @@ tg_status tg_projector_make(tg_context *ctx, const tg_projector_config *config,
     return status;
 }
 
-/* ---- memory of factors and index sets: one walk over its blocks plans, allocates and releases
- * ----
- */
+/* ---- memory of factors and index sets: one walk plans, allocates and releases it ---- */
 
 typedef struct walk {
     tg_backend *be;
@@ -406,8 +403,7 @@ static tg_status require_ready(const tg_projector *p) {
     return TG_OK;
 }
 
-/* Sparse values of the residual: those of G minus the low-rank part at the kept entries, by the
- * sign of alpha. */
+/* Adds alpha times the low-rank part at the kept entries to the sparse values. */
 static tg_status add_sampled(tg_projector *p, double alpha, void *small) {
     const operands all = operands_of(p, false, small);
     const tg_sample at_kept = {.modes = all.modes,

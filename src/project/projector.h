@@ -44,8 +44,7 @@ struct tg_projector {
 
 tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
 
-/* What a copy of a projection needs besides factors and index set: refreshes, failures, and whether
- * each branch is ready. */
+/* Refreshes, failures, and whether each branch is ready, for a copy of a projection. */
 enum { TG_PROJECTOR_COUNTERS = 4 };
 void tg_projector_get_counters(const tg_projector *p, int64_t out[TG_PROJECTOR_COUNTERS]);
 void tg_projector_set_counters(tg_projector *p, const int64_t counters[TG_PROJECTOR_COUNTERS]);
@@ -125,9 +124,7 @@ void tg_rows_plan(tg_projector *p);
 /* Takes the rows of factors and index set. */
 TG_NODISCARD tg_status tg_rows_take(tg_projector *p);
 
-/* The own values, in the workspace, or NULL if all are; and the number of those of the first
- * branch.
- */
+/* The own values, in the workspace (NULL: all are), and the number of the first branch's. */
 void *tg_rows_own(const tg_projector *p);
 int64_t tg_rows_first_count(const tg_projector *p);
 /* small = beta small + own; own = of small. */

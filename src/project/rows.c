@@ -120,8 +120,7 @@ static uint64_t bits_at(const uint64_t *words, int64_t at, int64_t n) {
     return n < 64 ? bits & ((1ull << n) - 1) : bits;
 }
 
-/* Appends n bits of `from` to `to` at to_at, both cleared there, unless `to` is NULL; counts them.
- */
+/* Counts n bits of `from`, and copies them to the cleared bits of `to` from to_at on, if given. */
 static int64_t copy_bits(const uint64_t *from, int64_t at, int64_t n, uint64_t *to, int64_t to_at) {
     int64_t count = 0;
     for (int64_t i = 0, step = 0; i < n; i += step) {

@@ -1,5 +1,4 @@
-/* Elementwise operations, reductions, random numbers, update rules and quantization, one element at
- * a time. */
+/* Elementwise operations, reductions, random numbers, update rules and quantization. */
 #include <math.h>
 #include <string.h>
 
@@ -61,8 +60,7 @@ tg_status ref_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const v
     return status;
 }
 
-/* Element i from the random numbers of index i, or of 2i and 2i + 1 for a pair: offset + factor *
- * number, in double. */
+/* offset + factor * number, in double; element i has number i, or a pair 2i and 2i + 1. */
 typedef double (*number_fn)(const tg_rng *rng, uint64_t index);
 
 tg_status ref_random(tg_backend *be, const tg_random *op) {

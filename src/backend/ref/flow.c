@@ -1,5 +1,4 @@
-/* Flow in two dimensions, see backend/backend.h. The cpu backend inherits this slot, hence the
- * threads: ref uses one. */
+/* Flow in two dimensions (backend/nn.h), with threads for the cpu backend, which inherits it. */
 #include <math.h>
 
 #include "backend/ref/ref.h"

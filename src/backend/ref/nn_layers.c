@@ -37,8 +37,7 @@ static double skip_entry(const tg_skip *op, int64_t o, int64_t i) {
     return 0.0;
 }
 
-/* Number of weights of a skip connection: sums of their gradients, followed by those of the bias.
- */
+/* Number of weights of a skip connection, whose sums of gradients precede those of the bias. */
 static int64_t skip_weights(const tg_skip *op) {
     return op->kind == TG_SKIP_MAP_LINEAR ? op->out * op->in
            : op->kind == TG_SKIP_MAP_GATE ? op->out

@@ -4,9 +4,8 @@
  * |e|_H1 is (e + sum_j D_j^T D_j e) / |e|_H1, where D_j^T D_j e = N_j^2 / 4 (2 e[i] - e[i+2] -
  * e[i-2]); that of |e|_p is e |e|^(p-2) / |e|_p^(p-1).
  *
- * The terms of the H1 gradient are N^2 times larger than their sum, which is the gradient of a
- * network's last bias. So the rounding error of one point is carried to the next: the sum stays
- * exact. */
+ * The terms of the H1 gradient are N^2 times larger than their sum, the gradient of a network's
+ * last bias. Carrying the rounding error of a point to the next keeps that sum exact. */
 #include <string.h>
 
 #include "backend/loss_math.h"
