@@ -9,10 +9,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "io/file.h"
 #include "io/formats.h"
 #include "io/hdf5_wire.h"
-#include "io/name_index.h"
 
 enum {
     /* Data may be larger than its file when it is compressed or was never written. A ratio above
