@@ -28,13 +28,8 @@ const char *tg_status_name(tg_status status) {
     return names[status];
 }
 
-/* Errors of calls that have no context. */
-typedef struct failure {
-    char error[1024];
-    char place[256];
-} failure;
-
-static _Thread_local failure without_context;
+/* The error of the last call that had no context. */
+static _Thread_local char error_without_context[1024];
 
 void tg_context_config_init(tg_context_config *config, size_t size) {
     const tg_context_config defaults = {
@@ -117,17 +112,12 @@ tg_context tg_context_branch(const tg_context *ctx) {
 tg_status tg_context_adopt(tg_context *ctx, const tg_context *branch, tg_status status) {
     if (status != TG_OK && branch != ctx && branch->error[0]) {
         memcpy(ctx->error, branch->error, sizeof ctx->error);
-        memcpy(ctx->error_place, branch->error_place, sizeof ctx->error_place);
     }
     return status;
 }
 
 const char *tg_context_error(const tg_context *ctx) {
-    return ctx ? ctx->error : without_context.error;
-}
-
-const char *tg_context_error_place(const tg_context *ctx) {
-    return ctx ? ctx->error_place : without_context.place;
+    return ctx ? ctx->error : error_without_context;
 }
 
 int tg_context_threads(const tg_context *ctx) {
@@ -136,15 +126,14 @@ int tg_context_threads(const tg_context *ctx) {
 
 tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
                      const char *format, ...) {
-    failure *alone = &without_context;
-    char *error = ctx ? ctx->error : alone->error, *place = ctx ? ctx->error_place : alone->place;
+    char *error = ctx ? ctx->error : error_without_context;
     va_list args;
     va_start(args, format);
-    vsnprintf(error, sizeof alone->error, format, args);
+    vsnprintf(error, sizeof error_without_context, format, args);
     va_end(args);
     const char *slash = strstr(file, "src/");
-    snprintf(place, sizeof alone->place, "%s:%d", slash ? slash : file, line);
-    tg_log(ctx, TG_LOG_DEBUG, "%s: %s (%s)", tg_status_name(status), error, place);
+    tg_log(ctx, TG_LOG_DEBUG, "%s: %s (%s:%d)", tg_status_name(status), error, slash ? slash : file,
+           line);
     return status;
 }
 

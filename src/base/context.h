@@ -17,7 +17,6 @@ struct tg_context {
     void (*backend_close)(struct tg_backend *backend); /* closes it, also set there; */
     void (*backend_release)(struct tg_backend *backend, void *block); /* frees its memory */
     char error[1024];
-    char error_place[256];
 };
 
 /* A context for another thread than the owner's: it shares the ledger and has its own errors, but
@@ -27,14 +26,12 @@ tg_context tg_context_branch(const tg_context *ctx);
 TG_NODISCARD tg_status tg_context_adopt(tg_context *ctx, const tg_context *branch,
                                         tg_status status);
 
-/* Stores the sentence and its source place and returns `status`, so that callers can write
- * `return tg_fail(ctx, TG_E_SHAPE, "..", ..)`. ctx may be NULL. */
+/* Stores the sentence and returns `status`, so that callers can write
+ * `return tg_fail(ctx, TG_E_SHAPE, "..", ..)`; the log gets the source place, too. ctx may be NULL.
+ */
 #define tg_fail(ctx, status, ...) tg_fail_at((ctx), (status), __FILE__, __LINE__, __VA_ARGS__)
 tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
                      const char *format, ...) TG_PRINTF(5, 6);
-
-/* The source place that raised the last error, as tg_context_error. */
-const char *tg_context_error_place(const tg_context *ctx);
 
 void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) TG_PRINTF(3, 4);
 

@@ -214,12 +214,7 @@ void tg_mem_free(tg_context *ctx, void *block) {
 }
 
 char *tg_mem_strdup(tg_context *ctx, const char *text) {
-    size_t bytes = strlen(text) + 1;
-    char *copy = tg_mem_alloc(ctx, TG_MEM_OTHER, bytes, 1);
-    if (copy) {
-        memcpy(copy, text, bytes);
-    }
-    return copy;
+    return tg_mem_printf(ctx, "%s", text);
 }
 
 char *tg_mem_printf(tg_context *ctx, const char *format, ...) {

@@ -10,8 +10,6 @@
 
 #include "base/memory.h"
 #include "io/formats.h"
-#include "io/name_index.h"
-#include "io/zip.h"
 
 struct tg_archive {
     tg_context *ctx;

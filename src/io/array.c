@@ -10,10 +10,7 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "io/file.h"
 #include "io/formats.h"
-#include "io/name_index.h"
-#include "io/zip.h"
 
 enum { PIECE_BYTES = 1 << 16 }; /* bytes, a multiple of every element's size */
 

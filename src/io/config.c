@@ -10,9 +10,7 @@
 #include <strings.h>
 
 #include "base/memory.h"
-#include "io/file.h"
 #include "io/formats.h"
-#include "io/name_index.h"
 #include "io/settings.h"
 
 enum {

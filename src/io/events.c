@@ -18,8 +18,6 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "io/file.h"
-#include "io/name_index.h"
 
 enum {
     BUFFER = 1 << 16,    /* bytes of buffered records */

@@ -136,18 +136,16 @@ tg_status tg_file_read(tg_context *ctx, const char *path, size_t limit, void **b
     *bytes = NULL;
     *size = 0;
     TG_TRY(tg_source_open(ctx, path, &source));
-    if (source.size > limit || source.size >= SIZE_MAX) {
-        status = tg_fail(ctx, TG_E_FORMAT, "%s: has %llu bytes, at most %zu are accepted", path,
-                         (unsigned long long)source.size, limit);
-        goto fail;
-    }
+    TG_TRY(source.size <= limit && source.size < SIZE_MAX
+               ? TG_OK
+               : tg_fail_file(&source, TG_E_FORMAT, "has %llu bytes, at most %zu are accepted",
+                              (unsigned long long)source.size, limit));
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, content, source.size + 1));
     TG_TRY(tg_source_read(&source, 0, content, (size_t)source.size));
     content[source.size] = '\0';
     *bytes = content;
     *size = (size_t)source.size;
-    tg_source_close(&source);
-    return TG_OK;
+    content = NULL;
 fail:
     TG_FREE(ctx, content);
     tg_source_close(&source);

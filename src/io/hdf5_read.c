@@ -10,10 +10,8 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "io/file.h"
 #include "io/formats.h"
 #include "io/hdf5_wire.h"
-#include "io/name_index.h"
 
 enum {
     /* Data may be larger than its file when it is compressed or was never written. A ratio above
@@ -58,7 +56,8 @@ static bool is_sound(const tg_h5 *file, const tg_h5_entry *entry) {
 }
 
 /* A frame of kind DATASET: the entry, its name, why it is rejected. */
-static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame) {
+static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame, void *unused) {
+    (void)unused;
     tg_status status = TG_OK;
     tg_h5_entry entry = {0};
     char *bytes = NULL, *why = NULL;
@@ -87,17 +86,24 @@ fail:
     return status;
 }
 
-static tg_status receive_list(tg_h5 *file) {
+/* Gives every frame of an answer, which must be of `kind`, to `take`. If that fails, the rest of
+ * the answer is still in transit, and the reader is ended. */
+static tg_status receive_all(tg_h5 *file, tg_h5_kind kind,
+                             tg_status (*take)(tg_h5 *file, const tg_h5_frame *frame, void *user),
+                             void *user) {
     tg_h5_frame frame;
     while (true) {
         TG_CALL(tg_h5_child_receive(&file->child, &frame));
         if (frame.kind == TG_H5_DONE) {
             return tg_h5_child_result(&file->child, &frame);
         }
-        TG_CALL(frame.kind == TG_H5_DATASET ? add_dataset(file, &frame)
-                                            : tg_h5_child_refuse(&file->child));
+        const tg_status status = frame.kind == (uint32_t)kind ? take(file, &frame, user)
+                                                              : tg_h5_child_refuse(&file->child);
+        if (status != TG_OK) {
+            tg_h5_child_end(&file->child);
+            return status;
+        }
     }
-    return TG_OK;
 }
 
 tg_status tg_h5_open_from(tg_context *ctx, const char *path, const tg_h5_child *reader,
@@ -122,7 +128,7 @@ tg_status tg_h5_open_from(tg_context *ctx, const char *path, const tg_h5_child *
     } else {
         TG_TRY(tg_h5_child_start(ctx, file->path, &file->child));
     }
-    TG_TRY(receive_list(file));
+    TG_TRY(receive_all(file, TG_H5_DATASET, add_dataset, NULL));
     *out = file;
     return TG_OK;
 fail:
@@ -180,26 +186,31 @@ tg_status tg_h5_describe(tg_h5 *file, const char *name, tg_dtype *dtype, tg_shap
     return status;
 }
 
+/* Memory that is filled by frames of kind DATA. */
+typedef struct target {
+    char *data;
+    size_t left; /* bytes */
+} target;
+
+static tg_status take_data(tg_h5 *file, const tg_h5_frame *frame, void *user) {
+    target *to = user;
+    if (frame->size > to->left) {
+        return tg_h5_child_refuse(&file->child);
+    }
+    TG_CALL(tg_h5_child_take(&file->child, to->data, (size_t)frame->size));
+    to->data += frame->size;
+    to->left -= (size_t)frame->size;
+    return TG_OK;
+}
+
 /* Elements that HDF5 reads and sends. */
 static tg_status receive_elements(tg_h5 *file, const char *name, const tg_h5_range *range,
                                   void *data, size_t bytes) {
-    tg_h5_frame frame;
-    size_t done = 0;
+    target to = {data, bytes};
     TG_CALL(tg_h5_child_ask(&file->child, TG_H5_ASK_DATA, range, sizeof *range, name,
                             strlen(name) + 1));
-    while (true) {
-        TG_CALL(tg_h5_child_receive(&file->child, &frame));
-        if (frame.kind == TG_H5_DONE) {
-            TG_CALL(tg_h5_child_result(&file->child, &frame));
-            return done == bytes ? TG_OK : tg_h5_child_refuse(&file->child);
-        }
-        if (frame.kind != TG_H5_DATA || frame.size > bytes - done) {
-            return tg_h5_child_refuse(&file->child);
-        }
-        TG_CALL(tg_h5_child_take(&file->child, (char *)data + done, (size_t)frame.size));
-        done += (size_t)frame.size;
-    }
-    return TG_OK;
+    TG_CALL(receive_all(file, TG_H5_DATA, take_data, &to));
+    return to.left == 0 ? TG_OK : tg_h5_child_refuse(&file->child);
 }
 
 /* HDF5 converts to float types, except from floats, where there is one right result. */
@@ -307,7 +318,7 @@ fail:
 /* ---- attributes ---- */
 
 /* A frame of kind PAIR: key and value. */
-static tg_status take_pair(tg_h5 *file, const tg_h5_frame *frame, tg_archive *archive) {
+static tg_status take_pair(tg_h5 *file, const tg_h5_frame *frame, void *archive) {
     char *key = NULL;
     tg_status status =
         tg_h5_child_take_text(&file->child, frame, file->source.size + TEXT_SPARE, &key);
@@ -322,18 +333,6 @@ static tg_status take_pair(tg_h5 *file, const tg_h5_frame *frame, tg_archive *ar
 tg_status tg_h5_read_meta(tg_h5 *file, tg_archive *archive) {
     TG_NEED(NULL, file);
     TG_NEED(file->ctx, archive);
-    tg_status status = TG_OK;
-    tg_h5_frame frame;
-    TG_TRY(tg_h5_child_ask(&file->child, TG_H5_ASK_META, NULL, 0, NULL, 0));
-    while (true) {
-        TG_TRY(tg_h5_child_receive(&file->child, &frame));
-        if (frame.kind == TG_H5_DONE) {
-            return tg_h5_child_result(&file->child, &frame);
-        }
-        TG_TRY(frame.kind == TG_H5_PAIR ? take_pair(file, &frame, archive)
-                                        : tg_h5_child_refuse(&file->child));
-    }
-fail:
-    tg_h5_child_end(&file->child); /* the rest of its answer is still in transit */
-    return status;
+    TG_CALL(tg_h5_child_ask(&file->child, TG_H5_ASK_META, NULL, 0, NULL, 0));
+    return receive_all(file, TG_H5_PAIR, take_pair, archive);
 }

@@ -6,10 +6,8 @@
 
 #include "base/context.h"
 #include "base/memory.h"
-#include "io/file.h"
 #include "io/formats.h"
 #include "io/hdf5_types.h"
-#include "io/name_index.h"
 
 enum {
     CHUNK_BYTES = 1 << 20,    /* per compressed chunk */

@@ -11,9 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "io/file.h"
 #include "io/formats.h"
-#include "io/name_index.h"
 
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "io/name_index.h"
 
 enum { MAX_STACK = 1 << 20 }; /* values and marks */
 

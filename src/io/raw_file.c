@@ -171,7 +171,7 @@ static tg_status read_run(const tg_source *source, const tg_raw_array *raw, cons
         }
         TG_CALL(tg_tensor_wrap(source->ctx, raw->dtype, &shape, piece, &src));
         TG_CALL(tg_tensor_wrap(source->ctx, dtype, &shape, (char *)data + (size_t)done * to, &dst));
-        TG_CALL(tg_check_bools(source->ctx, source->label, label ? label : "data", &src));
+        TG_CALL(tg_check_bools(source->ctx, source->label, TG_QUOTED(label), &src));
         TG_CALL(tg_tensor_convert(source->ctx, &src, &dst));
         offset += (uint64_t)step * from;
     }

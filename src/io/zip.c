@@ -8,7 +8,7 @@
  *
  * The list is authoritative; the members' own headers only locate the content. All numbers are
  * little-endian. */
-#include "io/zip.h"
+#include "io/formats.h"
 
 #include <string.h>
 #include <zlib.h>

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/system.h"
 #include "io/file.h"
+#include "io/name_index.h"
 #include "pde/pde.h"
 #include "tgrad/tgrad.h"
 
@@ -35,14 +36,12 @@ int64_t tg_gen_floats(const tg_generator *g, tg_sample_part part, int64_t resolu
 }
 
 bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample) {
-    bool all = true;
     for (int i = 0; i < g->file_count; i++) {
-        const tg_gen_file *file = &g->files[i];
-        all =
-            all && (file->split != split || (tg_sample_file_has(file->store, TG_SAMPLE_X, sample) &&
-                                             tg_sample_file_has(file->store, TG_SAMPLE_Y, sample)));
+        if (g->files[i].split == split && !tg_sample_file_has_pair(g->files[i].store, sample)) {
+            return false;
+        }
     }
-    return all;
+    return true;
 }
 
 const char *tg_gen_device(const tg_generator *g) {
@@ -275,8 +274,7 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
     TG_CALL(g->pairing.shuffled ? set_number(meta, "n_test", g->samples[TG_SPLIT_TEST]) : TG_OK);
     TG_CALL(tg_sample_file_open(g->ctx, &desc, &file->store));
     for (int64_t i = 0; i < g->samples[file->split]; i++) {
-        file->found += tg_sample_file_has(file->store, TG_SAMPLE_X, i) &&
-                       tg_sample_file_has(file->store, TG_SAMPLE_Y, i);
+        file->found += tg_sample_file_has_pair(file->store, i);
     }
     return TG_OK;
 }
@@ -419,8 +417,7 @@ tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_pde **out) {
             *out = rows[i];
             return TG_OK;
         }
-        const size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", names[i]);
+        tg_names_append(known, sizeof known, i, ROWS, names[i]);
     }
     const char *nearest = tg_nearest_name(name, names, ROWS);
     return tg_fail(ctx, TG_E_CONFIG, "equation '%.64s' is not one of %s%s%s%s", name, known,
@@ -447,8 +444,7 @@ tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config, const cha
             tg_status status = tg_setting_set(ctx, pde->name, row, 1, config, name, value);
             return status == TG_OK ? check_range(ctx, pde, row, config, value) : status;
         }
-        const size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", row->key);
+        tg_names_append(known, sizeof known, i, pde->param_count, row->key);
     }
     return tg_fail(ctx, TG_E_CONFIG, "%s has no parameter '%.64s'; it has %s", pde->name, name,
                    known);

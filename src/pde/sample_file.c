@@ -405,6 +405,10 @@ bool tg_sample_file_has(const tg_sample_file *s, tg_sample_part part, int64_t sa
     return s->complete || s->head.row[part] == 0 || s->sums[TG_SAMPLE_PARTS * sample + part] != 0;
 }
 
+bool tg_sample_file_has_pair(const tg_sample_file *s, int64_t sample) {
+    return tg_sample_file_has(s, TG_SAMPLE_X, sample) && tg_sample_file_has(s, TG_SAMPLE_Y, sample);
+}
+
 tg_status tg_sample_file_put(tg_context *ctx, tg_sample_file *s, tg_sample_part part,
                              int64_t sample, const void *data) {
     const size_t bytes = s->head.row[part];
@@ -428,7 +432,7 @@ tg_status tg_sample_file_finish(tg_sample_file *s) {
         return TG_OK;
     }
     for (int64_t i = 0; i < s->samples; i++) {
-        if (!tg_sample_file_has(s, TG_SAMPLE_X, i) || !tg_sample_file_has(s, TG_SAMPLE_Y, i)) {
+        if (!tg_sample_file_has_pair(s, i)) {
             return tg_fail(s->ctx, TG_E_ARGUMENT, "%s: sample %" PRId64 " is missing", s->path, i);
         }
     }

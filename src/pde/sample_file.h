@@ -30,6 +30,7 @@ void tg_sample_file_close(tg_sample_file **file); /* unfinished files stay on di
 
 bool tg_sample_file_is_complete(const tg_sample_file *s); /* the target exists */
 bool tg_sample_file_has(const tg_sample_file *s, tg_sample_part part, int64_t sample);
+bool tg_sample_file_has_pair(const tg_sample_file *s, int64_t sample); /* x and y */
 
 /* Writes x or y of a sample, one row of its shape. Any thread may call this, one at a time; errors
  * go to `ctx`, the thread's context. */

@@ -282,18 +282,6 @@ tg_status tg_vorticity_advance(tg_vorticity *v, int64_t count, double time, int6
     return download_state(v);
 }
 
-tg_status tg_vorticity_advance_steps(tg_vorticity *v, double time, int64_t steps) {
-    for (int64_t i = 0; i < v->flow.flows; i++) {
-        set_step(v, i, time / (double)steps);
-    }
-    TG_CALL(upload_spectra(v));
-    for (int64_t i = 0; i < steps; i++) {
-        TG_CALL(products_of(v, v->at.state));
-        TG_CALL(finish_step(v));
-    }
-    return download_state(v);
-}
-
 tg_status tg_vorticity_velocity(tg_vorticity *v, double *velocity) {
     const size_t points = (size_t)(2 * v->flow.flows * v->flow.grid * v->flow.grid);
     TG_CALL(upload_spectra(v));

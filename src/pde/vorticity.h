@@ -40,9 +40,6 @@ double *tg_vorticity_forcing(tg_vorticity *v);
  * number. */
 TG_NODISCARD tg_status tg_vorticity_advance(tg_vorticity *v, int64_t count, double time,
                                             int64_t *failed);
-/* Advances all flows in `steps` equal steps. */
-TG_NODISCARD tg_status tg_vorticity_advance_steps(tg_vorticity *v, double time, int64_t steps);
-
 /* velocity (flows, 2, N, N) at the points (i, j) length / N, on the host. */
 TG_NODISCARD tg_status tg_vorticity_velocity(tg_vorticity *v, double *velocity);
 

@@ -12,8 +12,7 @@
 
 void net_status_at(tg_context *ctx, const char *file, int line, tg_status status) {
     if (status != TG_OK) {
-        print_error("%s:%d: %s: %s (%s)\n", file, line, tg_status_name(status),
-                    tg_context_error(ctx), tg_context_error_place(ctx));
+        print_error("%s:%d: %s: %s\n", file, line, tg_status_name(status), tg_context_error(ctx));
         _fail(file, line);
     }
 }
