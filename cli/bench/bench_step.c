@@ -180,21 +180,10 @@ static tg_status run_steps(step_work *work, const cli_call *call, const bench_op
 static void measure(const cli_call *call, const bench_options *options, const char *method,
                     measurement *m) {
     CLI_OWNED(free_work) step_work work = {0};
-    /* refreshes come often enough to be seen; a setting on the command line still wins */
-    char gap[] = "opt.update_proj_gap", four[] = "4";
-    cli_args args = call->args;
-    args.override_count++;
-    CLI_FREED cli_override *overrides =
-        cli_need(calloc((size_t)args.override_count, sizeof *overrides));
-    args.override = overrides;
-    overrides[0] = (cli_override){gap, four};
-    for (int i = 1; i < args.override_count; i++) {
-        overrides[i] = call->args.override[i - 1];
-    }
     cli_paths_collect(options->paths ? &m->paths : NULL);
     cli_require(cli_open_context(call->common, true, &work.ctx));
     cli_require(cli_problem_of_preset(work.ctx, options->preset ? options->preset : "ns128", method,
-                                      &args, &m->problem));
+                                      &call->args, &m->problem));
     m->problem.batch = options->batch > 0 ? options->batch : m->problem.batch;
     cli_check(cli_problem_plan(work.ctx, &m->problem, &m->planned));
     const tg_status status = run_steps(&work, call, options, m);

@@ -50,7 +50,7 @@ static char *given_settings(const cli_args *args) {
 static json_t *json_of_parts(const size_t parts[CLI_PARTS], size_t total) {
     json_t *object = cli_json_object();
     for (int p = 0; p < CLI_PARTS; p++) {
-        cli_json_set(object, cli_part_keys[p], cli_json_integer((int64_t)parts[p]));
+        cli_json_set(object, cli_parts[p].key, cli_json_integer((int64_t)parts[p]));
     }
     cli_json_set(object, "total", cli_json_integer((int64_t)total));
     return object;

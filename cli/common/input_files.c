@@ -164,6 +164,8 @@ tg_status cli_dataset_open(tg_context *ctx, const char *path, const tg_dataset_c
     return status == TG_E_UNSUPPORTED ? tg_dataset_open(ctx, path, NULL, config, out) : status;
 }
 
+const char *const cli_orders[] = {"nchw", "nhwc", NULL};
+
 json_t *cli_json_shape(const tg_shape *shape) {
     json_t *sizes = cli_json_array();
     for (int d = 0; d < shape->ndim; d++) {

@@ -45,6 +45,8 @@ const char *cli_source_names(const cli_source *source, char *text, size_t capaci
 tg_status cli_dataset_open(tg_context *ctx, const char *path, const tg_dataset_config *config,
                            tg_dataset **out);
 
+extern const char *const cli_orders[]; /* "nchw", "nhwc": choices of an option */
+
 /* [64, 64, 33] */
 json_t *cli_json_shape(const tg_shape *shape);
 

@@ -183,6 +183,7 @@ int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
     out->method = method;
     int code = use_preset(ctx, name, out);
     code = code == CLI_OK ? apply(ctx, "--opt", "opt.name", method, true, out) : code;
+    code = code == CLI_OK ? apply(ctx, name, "opt.update_proj_gap", "4", true, out) : code;
     for (int i = 0; i < args->override_count && code == CLI_OK; i++) {
         const cli_override *o = &args->override[i];
         code = apply(ctx, "command line", o->key, o->value, true, out);

@@ -19,8 +19,6 @@ static struct {
 } opt = {.batch = 16, .rollout = -1};
 
 static const char *const splits[] = {"train", "test", "all", NULL};
-static const char *const orders[] = {"nchw", "nhwc", NULL};
-
 #define DATA_OPTIONS "--x-name, --y-name and --order"
 
 static const cli_option options[] = {
@@ -32,7 +30,7 @@ static const cli_option options[] = {
                     "as trained"),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "of the outputs in the file",
                     "as trained"),
-    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
+    CLI_OPTION_TEXT("order", 0, &opt.order, cli_orders, "ORDER", "nhwc: channels after the grid",
                     "as trained"),
     CLI_OPTION_TEXT("split", 0, &opt.split, splits, "train|test|all",
                     "samples of a file that was trained on", "test"),

@@ -17,8 +17,6 @@ static struct {
     int64_t steps;       /* in time */
 } opt;
 
-static const char *const orders[] = {"nchw", "nhwc", NULL};
-
 static const cli_option options[] = {
     CLI_OPTION_TEXT("input", 'i', &opt.input, NULL, "FILE",
                     "fields to start from: npy, npz, safetensors, HDF5 or pt (needed)", NULL),
@@ -29,7 +27,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("x-name", 0, &opt.dataset, NULL, "NAME", "the same, as eval calls it", NULL),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "name of the output in the file",
                     "as trained"),
-    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
+    CLI_OPTION_TEXT("order", 0, &opt.order, cli_orders, "ORDER", "nhwc: channels after the grid",
                     "as trained"),
     CLI_OPTION_TEXT("queries", 0, &opt.queries, NULL, "FILE",
                     "points to predict at, per sample or shared", "the points"),
