@@ -266,10 +266,6 @@ static size_t state_bytes(const measurement *m) {
     return bytes;
 }
 
-static bool is_as_planned(const measurement *m) {
-    return memcmp(m->bytes, m->planned, sizeof m->bytes) == 0;
-}
-
 static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
     json_t *object = cli_json_object();
     for (int i = 0; i < MEMORY_PARTS; i++) {
@@ -283,10 +279,11 @@ static json_t *json_of_measurement(const measurement *m) {
     for (int p = 0; p < PARTS; p++) {
         cli_json_set(times, part_keys[p], cli_json_real(1e3 * m->seconds[p]));
     }
-    return cli_json_new(KV("name", m->method), KV("values", m->values), KV("ms", times),
-                        KV("bytes", json_of_bytes(m->bytes)), KV("state_bytes", state_bytes(m)),
-                        KV("planned_bytes", json_of_bytes(m->planned)),
-                        KV("as_planned", json_boolean(is_as_planned(m))));
+    return cli_json_new(
+        KV("name", m->method), KV("values", m->values), KV("ms", times),
+        KV("bytes", json_of_bytes(m->bytes)), KV("state_bytes", state_bytes(m)),
+        KV("planned_bytes", json_of_bytes(m->planned)),
+        KV("as_planned", json_boolean(memcmp(m->bytes, m->planned, sizeof m->bytes) == 0)));
 }
 
 /* Takes the list of measurements. */

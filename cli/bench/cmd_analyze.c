@@ -167,13 +167,6 @@ static int64_t find_largest(const cli_source *source) {
     return index;
 }
 
-/* The dtype that is computed with: 16-bit formats become f32. */
-static tg_dtype working_dtype(tg_dtype dtype) {
-    const bool is_double = tg_dtype_real(dtype) == TG_F64;
-    const tg_dtype real = is_double ? TG_F64 : TG_F32;
-    return tg_dtype_is_complex(dtype) ? tg_dtype_complex(real) : real;
-}
-
 static void load(const cli_source *source, analysis *a) {
     int64_t index = 0;
     tg_dtype dtype;
@@ -194,8 +187,10 @@ static void load(const cli_source *source, analysis *a) {
     if (shape.ndim < 1 || tg_shape_numel(&shape) < 1) {
         cli_die("%s: tensor '%s' has no dimension or no entry", source->path, a->name);
     }
-    cli_check(
-        tg_tensor_create(source->ctx, TG_MEM_DATA, working_dtype(dtype), &shape, &a->gradient));
+    const tg_dtype real = tg_dtype_real(dtype) == TG_F64 ? TG_F64 : TG_F32; /* also of 16 bits */
+    cli_check(tg_tensor_create(source->ctx, TG_MEM_DATA,
+                               tg_dtype_is_complex(dtype) ? tg_dtype_complex(real) : real, &shape,
+                               &a->gradient));
     cli_check(cli_source_read(source, index, &whole));
     cli_check(tg_tensor_convert(source->ctx, &whole, &a->gradient));
     cli_check(tg_tensor_get_stats(source->ctx, &a->gradient, &stats));

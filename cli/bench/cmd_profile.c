@@ -276,18 +276,6 @@ static void describe(const cli_problem *problem, cli_sweep_point *out) {
     snprintf(line[3], CLI_ABOUT_TEXT, "%.1f million parameters", 1e-6 * (double)out->parameters);
 }
 
-enum { USUAL_METHODS = 2 };
-
-/* Of --opt, or the usual ones of a figure. */
-static int count_methods(void) {
-    return opt.methods.count > 0 ? opt.methods.count : USUAL_METHODS;
-}
-
-static const char *method_at(int index) {
-    static const char *const usual[USUAL_METHODS] = {"adam", "tensorgrad"};
-    return opt.methods.count > 0 ? opt.methods.item[index] : usual[index];
-}
-
 /* A figure: its rows are presets, described by their sizes, or settings over a preset, which have a
  * name and two lines below it. */
 static const struct figure {
@@ -350,7 +338,7 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
         cli_check(tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
     }
     for (int m = 0; m < methods; m++) {
-        const tg_status status = plan_step(ctx, settings, method_at(m), &points[m]);
+        const tg_status status = plan_step(ctx, settings, opt.methods.item[m], &points[m]);
         if (m == 0 && !row->value && status == TG_E_UNSUPPORTED) {
             cli_warn("%s is left out: %s", row->preset, tg_context_error(ctx));
             return false;
@@ -373,12 +361,16 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
 
 static void profile_figure(tg_context *ctx, const cli_args *args, const char *given, bool json) {
     const struct figure *f = &figure_list[strcmp(opt.figure, figure_list[0].name) == 0 ? 0 : 1];
+    if (opt.methods.count == 0) {
+        cli_list_add(&opt.methods, "adam", 4);
+        cli_list_add(&opt.methods, "tensorgrad", 10);
+    }
     cli_sweep s = {.name = f->title,
                    .key = f->key,
                    .figure = f->name,
                    .given = given,
                    .is_relative = f->is_relative,
-                   .methods = count_methods()};
+                   .methods = opt.methods.count};
     s.point =
         cli_need(calloc(sizeof f->rows / sizeof f->rows[0] * (size_t)s.methods, sizeof *s.point));
     for (const struct figure_row *row = f->rows; row->preset; row++) {
