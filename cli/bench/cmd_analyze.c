@@ -2,7 +2,7 @@
  *
  * A projector is refreshed on G and applied to it; the entries of |G - G~|, G~ its output, are
  * sorted out by exact quantiles. Entries and the relative Frobenius error count both branches at
- * full weight. The stable rank of a mode, |G|^2 / sigma_1^2 of its unfolding, says how close to
+ * full weight. The stable rank of a mode, |G|^2 / sigma_1^2 of its unfolding, measures how close to
  * low rank the gradient is to begin with. */
 #include <stdlib.h>
 #include <string.h>

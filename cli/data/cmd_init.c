@@ -104,8 +104,9 @@ const cli_command cli_cmd_init = {
         "Adam where its state is at most 5 % of the memory left; else Adam with 8-bit moments, or\n"
         "tensorgrad with them; a comment has the bytes.\n"
         "\n"
-        "Of points (samples, points, coordinates) and values there it makes a GINO: radii by\n"
-        "the distances of neighbours, and a latent grid as fine as the points. Arrays called\n"
+        "For points (samples, points, coordinates) and values at them it proposes a GINO, with\n"
+        "radii from the distances of neighbours and a latent grid as fine as the points. Arrays "
+        "called\n"
         "points and values are found; for others give --x-name, --y-name and --points.\n",
     .examples =
         "  tgrad init 2D_CFD.hdf5 -o config.yaml && tgrad train config.yaml --run runs/cfd\n"

@@ -77,7 +77,7 @@ static void print_layout(const view *v) {
     }
     if (v->reason[0]) {
         putchar('\n');
-        cli_say("data layout: none that is known: %s", v->reason);
+        cli_say("data layout: not recognized: %s", v->reason);
         if (v->command) {
             cli_say("%s", v->command);
         }
@@ -101,7 +101,7 @@ static void print_layout(const view *v) {
     print_names(v, MASKS, "  masks are not used: ");
     putchar('\n');
     if (v->nonfinite > 0) {
-        cli_say("not fit to train on: %lld of its values are NaN or Inf; repair or remove the "
+        cli_say("cannot be trained on: %lld of its values are NaN or Inf; repair or remove the "
                 "samples that have them",
                 (long long)v->nonfinite);
         return;

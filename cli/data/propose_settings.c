@@ -299,7 +299,7 @@ static int coordinates_of(tg_context *ctx, const char *path, tg_dataset_config c
     return 0;
 }
 
-/* A file without x may be one of points; `config` learns it. */
+/* A file without x may hold points; `config` then gets their coordinates. */
 static tg_status open_either(tg_context *ctx, const char *path, bool at_points,
                              tg_dataset_config *config, tg_dataset **out) {
     const tg_status status = at_points ? TG_E_ARGUMENT : open_set(ctx, path, *config, out);
@@ -418,8 +418,8 @@ char *cli_propose_command(tg_context *ctx, const char *path) {
         }
     }
     if (count == 2) {
-        return cli_format("say which of the two is the input: tgrad init %s --x-name %s "
-                          "--y-name %s, or the other way round",
+        return cli_format("choose which of the two is the input: tgrad init %s --x-name %s "
+                          "--y-name %s, or with the two swapped",
                           path, cli_source_name(&source, 0), cli_source_name(&source, 1));
     }
     return count == 1 && source.format != TG_FILE_NPY

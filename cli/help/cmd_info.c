@@ -78,7 +78,7 @@ static const tg_backend_info *find_backend(const facts *f, const char *name) {
     return NULL;
 }
 
-/* Everybody's facts, on every rank. */
+/* The facts of all processes, on every rank. */
 static tg_status gather_ranks(tg_context *ctx, const cli_common *common, facts *f) {
     CLI_CALL(tg_comm_create_world(ctx, NULL, &f->comm));
     CLI_CALL(tg_comm_open_device(f->comm, TG_COMM_AUTO));

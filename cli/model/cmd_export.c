@@ -298,7 +298,7 @@ static int run(const cli_call *call) {
     cli_model_print_normalized(&model);
     add_model(ctx, model.model, model.path, &file);
     if (mkdir(opt.output, 0777) != 0 && errno != EEXIST) {
-        cli_die("cannot make the folder %s: %s", opt.output, strerror(errno));
+        cli_die("cannot create the folder %s: %s", opt.output, strerror(errno));
     }
     write_in("model.tgp", file.data, file.size);
     for (size_t i = 0; i < sizeof predict_sources / sizeof predict_sources[0]; i++) {

@@ -263,7 +263,7 @@ static int open_folder(const char *folder, const cli_sweep_job *job) {
             *slash = '/';
         }
         if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-            cli_die("%s: the folder cannot be made: %s", path, strerror(errno));
+            cli_die("cannot create the folder %s: %s", path, strerror(errno));
         }
     }
     CLI_FREED char *lock =

@@ -327,7 +327,7 @@ static void choose_metric(cli_sweep_table *t, const char *folder) {
             return;
         }
     }
-    cli_warn("%s: metric %s: no run was tested on that grid, %s%s is taken", folder, metric,
+    cli_warn("%s: metric %s: no run was tested on that grid; using %s%s", folder, metric,
              t->grid[0], dot);
 }
 

@@ -9,7 +9,7 @@
 /* One step of a ladder: settings, and the time of a training step with them as a multiple of the
  * time without. Those of checkpoints are measured (ns1024, H200, docs/memory.md), the others are
  * estimates: for the order, not for promises. What changes the training itself (lower ranks,
- * numbers in less) comes later than its time says. */
+ * numbers in less) comes later than its time suggests. */
 typedef struct rung {
     double time;
     double cost;               /* by which rungs are ordered */
