@@ -39,7 +39,6 @@ typedef struct measurement {
     size_t planned[MEMORY_PARTS]; /* by tg_optim_plan */
 } measurement;
 
-/* Everything one call works on. */
 typedef struct bench_work {
     tg_context *ctx;
     const cli_call *call;
@@ -99,7 +98,6 @@ static void set_methods(bench_work *work) {
     }
 }
 
-/* The method's settings and the --opt.key ones. */
 static tg_optim_config make_config(const bench_work *work, const char *method) {
     tg_optim_config config = tg_optim_config_default();
     config.min_entries = 0;
@@ -160,7 +158,6 @@ static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64
     return TG_OK;
 }
 
-/* Takes the steps and fills m->seconds. */
 static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
     int counts[PARTS] = {0};
     const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
@@ -179,7 +176,6 @@ static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
     return TG_OK;
 }
 
-/* Number of values and planned bytes. */
 static tg_status plan(const bench_work *work, const tg_optim_setup *setup, measurement *m) {
     const tg_optim_config *config = setup->groups;
     const tg_shape *shape = &setup->params[0].shape;

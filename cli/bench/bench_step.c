@@ -30,7 +30,6 @@ typedef struct measurement {
     cli_paths paths; /* with --paths */
 } measurement;
 
-/* The objects of a step. */
 typedef struct step_work {
     tg_context *ctx;
     cli_workbench bench;
@@ -76,7 +75,6 @@ static tg_status time_step(step_work *work, tg_step *step, double *loss, double 
     return TG_OK;
 }
 
-/* A step on a device, and its passes alone. */
 static tg_status step_on_device(step_work *work, double *loss, double *whole, double *optimizer) {
     double passes = 0.0;
     CLI_CALL(time_step(work, work->passes, loss, &passes));

@@ -195,7 +195,6 @@ static void load(const cli_source *source, analysis *a) {
 
 /* ---- the comparison ---- */
 
-/* Buffers of the compression. */
 typedef struct compression {
     tg_tensor gradient, rest; /* where the backend computes: G and G - G~ */
     tg_tensor host_rest;

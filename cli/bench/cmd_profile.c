@@ -256,7 +256,6 @@ static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID
     return tg_shape_text(&shape, text, TG_GRID_TEXT);
 }
 
-/* The lines of text below a preset. */
 static void describe(const cli_problem *problem, cli_sweep_point *out) {
     const tg_fno_config *fno = &problem->fno;
     char(*line)[CLI_ABOUT_TEXT] = out->about, text[TG_GRID_TEXT];

@@ -59,7 +59,6 @@ static const tg_train_phase *find_phase(const tg_train_memory *run, const char *
     return NULL;
 }
 
-/* The memory of optimizer and network. */
 typedef struct needs {
     tg_optim_memory optim;
     tg_fno_memory fno;

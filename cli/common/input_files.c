@@ -233,13 +233,13 @@ void cli_model_open(tg_context *ctx, const char *path, cli_model *out) {
     cli_check(config_path ? import(ctx, file, &out->model) : tg_model_load(ctx, file, &out->model));
 }
 
-void cli_model_set_json(json_t *object, const cli_model *model) {
+json_t *cli_model_json(const cli_model *model) {
     const tg_model_origin origin = tg_model_get_origin(model->model);
     const bool is_known = origin.text[0] != '\0';
-    cli_json_put(object, KV("checkpoint", model->path),
-                 KV("epoch", is_known ? cli_json_integer(origin.epoch) : json_null()),
-                 KV("epochs", is_known ? cli_json_integer(origin.epochs) : json_null()),
-                 KV("best_by", origin.is_best ? cli_json_text(origin.metric) : json_null()));
+    return cli_json_new(KV("checkpoint", model->path),
+                        KV("epoch", is_known ? cli_json_integer(origin.epoch) : json_null()),
+                        KV("epochs", is_known ? cli_json_integer(origin.epochs) : json_null()),
+                        KV("best_by", origin.is_best ? cli_json_text(origin.metric) : json_null()));
 }
 
 void cli_model_close(cli_model *model) {

@@ -306,8 +306,7 @@ static int run(const cli_call *call) {
     }
     write_sample(ctx, &model);
     if (call->common->json) {
-        json_t *object = cli_json_object();
-        cli_model_set_json(object, &model);
+        json_t *object = cli_model_json(&model);
         cli_json_put(object, KV("output", opt.output), KV("bytes", file.size));
         cli_json_print(object);
     } else {

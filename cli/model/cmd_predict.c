@@ -208,7 +208,6 @@ static void check_steps(const cli_model *model) {
     }
 }
 
-/* Allocates the output for an input of this shape. */
 static void make_output(tg_context *ctx, const cli_model *model, const tg_shape *shape,
                         const tg_tensor *queries, tg_tensor *y) {
     tg_shape to = *shape;
@@ -300,8 +299,7 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
                 tg_shape_text(&y->shape, text, sizeof text));
         return;
     }
-    json_t *object = cli_json_object();
-    cli_model_set_json(object, model);
+    json_t *object = cli_model_json(model);
     cli_json_put(object, KV("input", opt.input), KV("output", opt.output), KV("samples", samples),
                  KV("dtype", tg_dtype_name(y->dtype)), KV("shape", cli_json_shape(&y->shape)),
                  KV("nonfinite", nonfinite));

@@ -361,7 +361,6 @@ static void draw_strips(cli_html *page, const cli_chart *chart, const scale *s) 
     free(x);
 }
 
-/* The summary for readers without the picture. */
 static void add_label(cli_html *page, const cli_chart *chart) {
     cli_html_add(page, "%s by %s%s.", chart->title, chart->x_label,
                  chart->is_log ? ", logarithmic" : "");
@@ -432,7 +431,6 @@ static void draw_box_axis(cli_html *page, const cli_boxes *boxes, double most, i
                  BOX_LEFT, RIGHT, bottom, bottom, RIGHT, bottom + FOOT - 4, boxes->x_label);
 }
 
-/* One row around the height y. */
 static void draw_box_row(cli_html *page, const cli_boxes *boxes, const cli_box_row *row,
                          double most, double y) {
     const double *q = row->quantiles.at;

@@ -69,7 +69,6 @@ static double read_deadline(void) {
     return 0.0;
 }
 
-/* The numbers of --gpus, to be freed. */
 static int *read_gpus(void) {
     int *gpus = cli_need(calloc((size_t)opt.gpus.count + 1, sizeof *gpus));
     for (int i = 0; i < opt.gpus.count; i++) {

@@ -44,7 +44,6 @@ static void on_signal(int number) {
     signal(number, SIG_DFL); /* the next one ends at once */
 }
 
-/* State of the watcher between calls. */
 typedef struct screen {
     bool has_bar;
     cli_loss_unit loss; /* of the training loss as it is shown */
@@ -159,7 +158,6 @@ static char *settings_file(const cli_call *call) {
     return path;
 }
 
-/* The configuration with the overrides of the command line. */
 static tg_status read_settings(tg_context *ctx, const cli_call *call, const char *path,
                                tg_settings **out) {
     CLI_CALL(tg_settings_read_yaml(ctx, path, out));
