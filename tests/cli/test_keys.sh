@@ -89,7 +89,7 @@ refused 2 "a setting is written --section.key VALUE" train x.yaml opt.n_epochs=3
 
 refused 2 "did you mean cuda?" info --backend gpu
 refused 2 "needs FILE" inspect
-refused 2 "needs IN OUT, but has 1 only" convert a
+refused 2 "needs IN OUT, got only 1" convert a
 refused 2 "not both" plan x.yaml --preset ns128
 refused 2 "unknown option '-x'; expected a command" -x
 printf 'data: {set: x, train_resolution: 8}\n' >c.yaml

@@ -69,7 +69,7 @@ expect 1 sweep ignored.yaml --out bad --dry-run --distributed.seed 7
 sed -i 's/, opt.weight_decay: \[\]//' bad.yaml
 expect 1 sweep bad.yaml --out bad
 says err "opt.rnak" "opt.rank" "fno.hiden_channels" "fno.hidden_channels" "adamm" \
-    "two runs would be called a-b_rnak=0.1_s0" "'x' is not a whole number"
+    "two runs would be called a-b_rnak=0.1_s0" "'x' is not an integer of 0 or more"
 [ ! -e bad ] || complain "a refused sweep made its folder"
 # Rows that differ only in what nothing reads are one row twice, whatever their texts.
 cat >same.yaml <<'Y'
