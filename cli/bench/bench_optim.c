@@ -39,7 +39,6 @@ typedef struct measurement {
     size_t planned[MEMORY_PARTS]; /* by tg_optim_plan */
 } measurement;
 
-/* Everything one call works on. */
 typedef struct bench_work {
     tg_context *ctx;
     const cli_call *call;
@@ -48,9 +47,10 @@ typedef struct bench_work {
     tg_shape shape;
     int64_t entries;
     tg_tensor weight, gradients[GRADIENTS];
-    double *samples[PARTS];                      /* (steps) each */
-    measurement measured[BENCH_MAX_METHODS + 1]; /* (count) */
+    double *samples[PARTS];                    /* (steps) each */
+    const char *method[BENCH_MAX_METHODS + 1]; /* (count) */
     int count;
+    json_t *rows; /* of the methods */
 } bench_work;
 
 /* ---- the weight and the methods ---- */
@@ -89,16 +89,15 @@ static void set_methods(bench_work *work) {
     while (tg_optim_get_method(all)) {
         all++;
     }
-    work->measured[work->count++].method = "adam";
+    work->method[work->count++] = "adam";
     for (int m = 0; m < (asked->count > 0 ? asked->count : all); m++) {
         const char *name = asked->count > 0 ? asked->item[m] : tg_optim_get_method(m)->name;
         if (strcmp(name, "adam") != 0) {
-            work->measured[work->count++].method = name;
+            work->method[work->count++] = name;
         }
     }
 }
 
-/* The method's settings and the --opt.key ones. */
 static tg_optim_config make_config(const bench_work *work, const char *method) {
     tg_optim_config config = tg_optim_config_default();
     config.min_entries = 0;
@@ -159,7 +158,6 @@ static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64
     return TG_OK;
 }
 
-/* Takes the steps and fills m->seconds. */
 static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
     int counts[PARTS] = {0};
     const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
@@ -178,7 +176,6 @@ static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
     return TG_OK;
 }
 
-/* Number of values and planned bytes. */
 static tg_status plan(const bench_work *work, const tg_optim_setup *setup, measurement *m) {
     const tg_optim_config *config = setup->groups;
     const tg_shape *shape = &setup->params[0].shape;
@@ -226,6 +223,30 @@ static tg_status measure(bench_work *work, measurement *m) {
     return time_steps(work, optim, m);
 }
 
+static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
+    json_t *object = cli_json_object();
+    for (int i = 0; i < MEMORY_PARTS; i++) {
+        cli_json_put(object, KV(memory_names[i].key, bytes[i]));
+    }
+    return object;
+}
+
+static json_t *json_of_measurement(const measurement *m) {
+    json_t *times = cli_json_object();
+    size_t state = 0;
+    for (int p = 0; p < PARTS; p++) {
+        cli_json_put(times, KV(part_keys[p], 1e3 * m->seconds[p]));
+    }
+    for (int i = 0; i < STATE_PARTS; i++) {
+        state += m->bytes[i];
+    }
+    return cli_json_new(
+        KV("name", m->method), KV("values", m->values), KV("ms", times),
+        KV("bytes", json_of_bytes(m->bytes)), KV("state_bytes", state),
+        KV("planned_bytes", json_of_bytes(m->planned)),
+        KV("as_planned", json_boolean(memcmp(m->bytes, m->planned, sizeof m->bytes) == 0)));
+}
+
 /* Gradient number `draw`, made on the host, where the backend computes. */
 static void make_gradient(bench_work *work, int draw) {
     const tg_shape *shape = &work->shape;
@@ -241,7 +262,7 @@ static void make_gradient(bench_work *work, int draw) {
  * anything is measured. */
 static void measure_all(bench_work *work) {
     for (int i = 0; i < work->count; i++) {
-        (void)make_config(work, work->measured[i].method);
+        (void)make_config(work, work->method[i]);
     }
     cli_check(
         tg_backend_tensor(work->ctx, TG_MEM_WEIGHTS, work->dtype, &work->shape, &work->weight));
@@ -249,76 +270,47 @@ static void measure_all(bench_work *work) {
         make_gradient(work, i);
     }
     for (int i = 0; i < work->count; i++) {
-        measurement *m = &work->measured[i];
-        if (measure(work, m) != TG_OK) {
-            cli_die("%s: %s", m->method, tg_context_error(work->ctx));
+        measurement m = {.method = work->method[i]};
+        if (measure(work, &m) != TG_OK) {
+            cli_die("%s: %s", m.method, tg_context_error(work->ctx));
         }
+        cli_json_append(work->rows, json_of_measurement(&m));
     }
 }
 
 /* ---- printing ---- */
 
-static size_t state_bytes(const measurement *m) {
-    size_t bytes = 0;
-    for (int i = 0; i < STATE_PARTS; i++) {
-        bytes += m->bytes[i];
-    }
-    return bytes;
-}
-
-static bool is_as_planned(const measurement *m) {
-    return memcmp(m->bytes, m->planned, sizeof m->bytes) == 0;
-}
-
-static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
-    json_t *object = cli_json_object();
-    for (int i = 0; i < MEMORY_PARTS; i++) {
-        cli_json_set(object, memory_names[i].key, cli_json_integer((int64_t)bytes[i]));
-    }
-    return object;
-}
-
-static json_t *json_of_measurement(const measurement *m) {
-    json_t *times = cli_json_object();
-    for (int p = 0; p < PARTS; p++) {
-        cli_json_set(times, part_keys[p], cli_json_real(1e3 * m->seconds[p]));
-    }
-    return cli_json_new(KV("name", m->method), KV("values", m->values), KV("ms", times),
-                        KV("bytes", json_of_bytes(m->bytes)), KV("state_bytes", state_bytes(m)),
-                        KV("planned_bytes", json_of_bytes(m->planned)),
-                        KV("as_planned", json_boolean(is_as_planned(m))));
-}
-
-/* Takes the list of measurements. */
-static void print_text(const bench_work *work, json_t *methods) {
+static void print_text(const bench_work *work) {
     char shape[160];
-    const double dense = (double)state_bytes(&work->measured[0]);
     printf("%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n\n",
            tg_shape_text(&work->shape, shape, sizeof shape), tg_dtype_name(work->dtype),
            (long long)work->entries,
            CLI_BYTES((uint64_t)work->entries * tg_dtype_size(work->dtype)), CLI_BACKEND(work->ctx),
            tg_context_threads(work->ctx), (long long)work->options->steps);
-    cli_print_rows(methods, "ms:name|values>:values|check>:ms.check f2|project>:ms.project f2|"
-                            "adam>:ms.adam f2|back+update>:ms.back_update f2|step>:ms.step f2|"
-                            "cold refresh>:ms.refresh_cold f2|warm>:ms.refresh_warm f2");
+    cli_print_rows(work->rows, "ms:name|values>:values|check>:ms.check f2|project>:ms.project f2|"
+                               "adam>:ms.adam f2|back+update>:ms.back_update f2|step>:ms.step f2|"
+                               "cold refresh>:ms.refresh_cold f2|warm>:ms.refresh_warm f2");
     putchar('\n');
-    for (int m = 0; m < work->count; m++) {
-        cli_json_set(json_array_get(methods, (size_t)m), "of_dense",
-                     cli_json_real((double)state_bytes(&work->measured[m]) / dense));
+    double dense = 0.0; /* of Adam, the first row */
+    for (size_t i = 0; i < json_array_size(work->rows); i++) {
+        json_t *row = json_array_get(work->rows, i);
+        const double state = cli_json_number(json_object_get(row, "state_bytes"));
+        dense = i == 0 ? state : dense;
+        cli_json_put(row, KV("of_dense", state / dense));
     }
-    cli_print_rows(methods, "memory:name|moments>:bytes.moments B|factors>:bytes.factors B|"
-                            "indices>:bytes.indices B|state>:state_bytes B|of dense>:of_dense %1|"
-                            "workspace>:bytes.workspace B|plan:as_planned ?as counted/DIFFERS");
+    cli_print_rows(work->rows,
+                   "memory:name|moments>:bytes.moments B|factors>:bytes.factors B|"
+                   "indices>:bytes.indices B|state>:state_bytes B|of dense>:of_dense %1|"
+                   "workspace>:bytes.workspace B|plan:as_planned ?as counted/DIFFERS");
     printf("\ngradients: %s, seed %lld\n", CLI_RANDOM_GRADIENT_NAME,
            (long long)work->call->common->seed);
-    json_decref(methods);
 }
 
-/* Takes the list of measurements. */
-static void print_json(const bench_work *work, json_t *methods) {
+static void print_json(const bench_work *work) {
     json_t *runs = cli_json_array();
     cli_json_append(runs, cli_json_new(KV("shape", cli_json_shape(&work->shape)),
-                                       KV("entries", work->entries), KV("optimizers", methods)));
+                                       KV("entries", work->entries),
+                                       KV("optimizers", json_incref(work->rows))));
     json_t *object = cli_json_new(KV("kind", "optim"), KV("dtype", tg_dtype_name(work->dtype)));
     cli_json_set_backend(object, work->ctx);
     cli_json_put(object, KV("threads", tg_context_threads(work->ctx)),
@@ -331,7 +323,8 @@ int bench_optim(const cli_call *call, const bench_options *options) {
     bench_work work = {.call = call,
                        .options = options,
                        .dtype = strcmp(options->dtype, "f32") == 0 ? TG_F32 : TG_C64,
-                       .shape = parse_shape(&options->shape)};
+                       .shape = parse_shape(&options->shape),
+                       .rows = cli_json_array()};
     work.entries = tg_shape_numel(&work.shape);
     set_methods(&work);
     cli_require(cli_open_context(call->common, true, &work.ctx));
@@ -339,11 +332,8 @@ int bench_optim(const cli_call *call, const bench_options *options) {
         work.samples[p] = cli_need(malloc((size_t)options->steps * sizeof *work.samples[p]));
     }
     measure_all(&work);
-    json_t *methods = cli_json_array();
-    for (int m = 0; m < work.count; m++) {
-        cli_json_append(methods, json_of_measurement(&work.measured[m]));
-    }
-    (call->common->json ? print_json : print_text)(&work, methods);
+    (call->common->json ? print_json : print_text)(&work);
+    json_decref(work.rows);
     for (int p = 0; p < PARTS; p++) {
         free(work.samples[p]);
     }

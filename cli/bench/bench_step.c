@@ -30,7 +30,6 @@ typedef struct measurement {
     cli_paths paths; /* with --paths */
 } measurement;
 
-/* The objects of a step. */
 typedef struct step_work {
     tg_context *ctx;
     cli_workbench bench;
@@ -76,7 +75,6 @@ static tg_status time_step(step_work *work, tg_step *step, double *loss, double 
     return TG_OK;
 }
 
-/* A step on a device, and its passes alone. */
 static tg_status step_on_device(step_work *work, double *loss, double *whole, double *optimizer) {
     double passes = 0.0;
     CLI_CALL(time_step(work, work->passes, loss, &passes));
@@ -177,106 +175,43 @@ static tg_status run_steps(step_work *work, const cli_call *call, const bench_op
 }
 
 /* Each optimizer has a separate context, so that peaks do not mix. */
-static void measure(const cli_call *call, const bench_options *options, const char *method,
-                    measurement *m) {
+static measurement measure(const cli_call *call, const bench_options *options, const char *method) {
     CLI_OWNED(free_work) step_work work = {0};
-    /* refreshes come often enough to be seen; a setting on the command line still wins */
-    char gap[] = "opt.update_proj_gap", four[] = "4";
-    cli_args args = call->args;
-    args.override_count++;
-    CLI_FREED cli_override *overrides =
-        cli_need(calloc((size_t)args.override_count, sizeof *overrides));
-    args.override = overrides;
-    overrides[0] = (cli_override){gap, four};
-    for (int i = 1; i < args.override_count; i++) {
-        overrides[i] = call->args.override[i - 1];
-    }
-    cli_paths_collect(options->paths ? &m->paths : NULL);
+    measurement m = {0};
+    cli_paths_collect(options->paths ? &m.paths : NULL);
     cli_require(cli_open_context(call->common, true, &work.ctx));
     cli_require(cli_problem_of_preset(work.ctx, options->preset ? options->preset : "ns128", method,
-                                      &args, &m->problem));
-    m->problem.batch = options->batch > 0 ? options->batch : m->problem.batch;
-    cli_check(cli_problem_plan(work.ctx, &m->problem, &m->planned));
-    const tg_status status = run_steps(&work, call, options, m);
+                                      &call->args, &m.problem));
+    m.problem.batch = options->batch > 0 ? options->batch : m.problem.batch;
+    cli_check(cli_problem_plan(work.ctx, &m.problem, &m.planned));
+    const tg_status status = run_steps(&work, call, options, &m);
     if (status == TG_E_MEMORY) {
         cli_die("%s; by its plan the step holds %s", tg_context_error(work.ctx),
-                CLI_BYTES(m->planned.peak));
+                CLI_BYTES(m.planned.peak));
     }
     cli_check(status);
     cli_paths_collect(NULL);
+    return m;
 }
 
 /* ---- printing ---- */
 
-static bool is_as_planned(const measurement *m) {
-    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        if (c != TG_MEM_OTHER && m->bytes[c] != m->planned.bytes[c]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Columns of the categories that any measurement has bytes of where the backend computes. */
-static void print_memory(const measurement *all, int count, const json_t *rows) {
-    const bool on_device = all[0].on_device;
-    const char *place = on_device ? "device" : "memory";
-    char *columns = cli_format("%s:name", place);
-    for (int c = 0; c < TG_MEM_OTHER; c++) {
-        bool is_used = false;
-        for (int i = 0; i < count; i++) {
-            is_used |= (on_device ? all[i].device.peak[c] : all[i].bytes[c]) > 0;
-        }
-        if (is_used) {
-            CLI_FREED char *before = columns;
-            const char *name = tg_mem_category_name((tg_mem_category)c);
-            columns = cli_format("%s|%s>:%s.%s B", before, name, place, name);
-        }
-    }
-    CLI_FREED char *before = columns;
-    CLI_FREED char *whole = cli_format("%s|peak>:%s.peak B%s|plan:as_planned ?as counted/DIFFERS",
-                                       before, place, on_device ? "|driver>:device_driver B" : "");
-    cli_print_rows(rows, whole);
-}
-
-/* Takes the rows. */
-static void print_text(const bench_options *options, const measurement *all, int count,
-                       const tg_context *ctx, json_t *rows) {
-    const cli_problem *problem = &all[0].problem;
-    char grid_text[64];
-    const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
-    cli_say("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
-            "%lld steps",
-            problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
-            tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss, CLI_BACKEND(ctx),
-            tg_context_threads(ctx), (long long)options->steps);
-    putchar('\n');
-    cli_print_rows(rows, "ms:name|forward+backward>:ms.forward_backward f1|"
-                         "optimizer>:ms.optimizer f1|step>:ms.step f1|"
-                         "cold refresh>:ms.refresh_cold f1|warm>:ms.refresh_warm f1");
-    putchar('\n');
-    print_memory(all, count, rows);
-    for (int i = 0; i < count && options->paths; i++) {
-        printf("\n%s:\n", all[i].problem.method);
-        cli_paths_print(&all[i].paths);
-    }
-    json_decref(rows);
-}
-
 static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak) {
-    json_t *object = cli_json_object();
-    cli_json_set(object, "peak", cli_json_integer((int64_t)peak));
+    json_t *object = cli_json_new(KV("peak", peak));
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        cli_json_set(object, tg_mem_category_name((tg_mem_category)c),
-                     cli_json_integer((int64_t)bytes[c]));
+        cli_json_put(object, KV(tg_mem_category_name((tg_mem_category)c), bytes[c]));
     }
     return object;
 }
 
 static json_t *json_of_measurement(const measurement *m, bool paths) {
     json_t *times = cli_json_object();
+    bool as_planned = true;
     for (int p = 0; p < PARTS; p++) {
-        cli_json_set(times, part_keys[p], cli_json_real(1e3 * m->seconds[p]));
+        cli_json_put(times, KV(part_keys[p], 1e3 * m->seconds[p]));
+    }
+    for (int c = 0; c < TG_MEM_OTHER; c++) {
+        as_planned = as_planned && m->bytes[c] == m->planned.bytes[c];
     }
     json_t *object =
         cli_json_new(KV("name", m->problem.method), KV("ms", times), KV("loss", m->loss),
@@ -286,47 +221,87 @@ static json_t *json_of_measurement(const measurement *m, bool paths) {
                      KV("device_driver", m->driver));
     }
     cli_json_put(object, KV("planned", json_of_bytes(m->planned.bytes, m->planned.peak)),
-                 KV("as_planned", json_boolean(is_as_planned(m))));
+                 KV("as_planned", json_boolean(as_planned)));
     if (paths) {
-        cli_json_set(object, "paths", cli_paths_json(&m->paths));
+        cli_json_put(object, KV("paths", cli_paths_json(&m->paths)));
     }
     return object;
 }
 
-/* Takes the rows. */
-static void print_json(const bench_options *options, const cli_problem *problem, int64_t parameters,
-                       const tg_context *ctx, json_t *rows) {
+/* Columns of the categories that any row has bytes of where the backend computes. */
+static void print_memory(const json_t *rows, bool on_device) {
+    const char *place = on_device ? "device" : "memory";
+    char *columns = cli_format("%s:name", place);
+    for (int c = 0; c < TG_MEM_OTHER; c++) {
+        const char *name = tg_mem_category_name((tg_mem_category)c);
+        bool is_used = false;
+        for (size_t i = 0; i < json_array_size(rows); i++) {
+            const json_t *bytes = json_object_get(json_array_get(rows, i), place);
+            is_used |= json_integer_value(json_object_get(bytes, name)) > 0;
+        }
+        if (is_used) {
+            CLI_FREED char *before = columns;
+            columns = cli_format("%s|%s>:%s.%s B", before, name, place, name);
+        }
+    }
+    CLI_FREED char *before = columns;
+    CLI_FREED char *whole = cli_format("%s|peak>:%s.peak B%s|plan:as_planned ?as counted/DIFFERS",
+                                       before, place, on_device ? "|driver>:device_driver B" : "");
+    cli_print_rows(rows, whole);
+}
+
+static void print_text(const bench_options *options, const measurement *m, const tg_context *ctx,
+                       const json_t *rows) {
+    const cli_problem *problem = &m->problem;
+    char grid_text[64];
+    const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
+    cli_say("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
+            "%lld steps",
+            problem->name, (long long)m->planned.parameters, (long long)problem->batch,
+            tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss, CLI_BACKEND(ctx),
+            tg_context_threads(ctx), (long long)options->steps);
+    putchar('\n');
+    cli_print_rows(rows, "ms:name|forward+backward>:ms.forward_backward f1|"
+                         "optimizer>:ms.optimizer f1|step>:ms.step f1|"
+                         "cold refresh>:ms.refresh_cold f1|warm>:ms.refresh_warm f1");
+    putchar('\n');
+    print_memory(rows, m->on_device);
+    for (size_t i = 0; i < json_array_size(rows) && options->paths; i++) {
+        cli_paths paths = json_object_get(json_array_get(rows, i), "paths");
+        printf("\n%s:\n", json_string_value(json_object_get(json_array_get(rows, i), "name")));
+        cli_paths_print(&paths);
+    }
+}
+
+static void print_json(const bench_options *options, const measurement *m, const tg_context *ctx,
+                       json_t *rows) {
+    const cli_problem *problem = &m->problem;
     const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
     json_t *object = cli_json_new(KV("kind", "step"), KV("preset", problem->name));
     cli_json_set_backend(object, ctx);
     cli_json_put(object, KV("threads", tg_context_threads(ctx)), KV("batch", problem->batch),
-                 KV("grid", cli_json_shape(&grid)), KV("parameters", parameters),
-                 KV("steps", options->steps), KV("optimizers", rows));
+                 KV("grid", cli_json_shape(&grid)), KV("parameters", m->planned.parameters),
+                 KV("steps", options->steps), KV("optimizers", json_incref(rows)));
     cli_json_print(object);
 }
 
-/* ---- the kind ---- */
-
 int bench_step(const cli_call *call, const bench_options *options) {
-    measurement all[BENCH_MAX_METHODS] = {0};
     const int count = options->methods.count > 0 ? options->methods.count : 1;
+    measurement last;
+    json_t *rows = cli_json_array();
     for (int i = 0; i < count; i++) {
-        measure(call, options, options->methods.count > 0 ? options->methods.item[i] : "adam",
-                &all[i]);
+        last =
+            measure(call, options, options->methods.count > 0 ? options->methods.item[i] : "adam");
+        cli_json_append(rows, json_of_measurement(&last, options->paths));
+        cli_paths_free(&last.paths);
     }
     CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL; /* for the names of backend and threads */
     cli_require(cli_open_context(call->common, true, &ctx));
-    json_t *rows = cli_json_array();
-    for (int i = 0; i < count; i++) {
-        cli_json_append(rows, json_of_measurement(&all[i], options->paths));
-    }
     if (call->common->json) {
-        print_json(options, &all[0].problem, all[0].planned.parameters, ctx, rows);
+        print_json(options, &last, ctx, rows);
     } else {
-        print_text(options, all, count, ctx, rows);
+        print_text(options, &last, ctx, rows);
     }
-    for (int i = 0; i < count; i++) {
-        cli_paths_free(&all[i].paths);
-    }
+    json_decref(rows);
     return CLI_OK;
 }

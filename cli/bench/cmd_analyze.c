@@ -2,7 +2,7 @@
  *
  * A projector is refreshed on G and applied to it; the entries of |G - G~|, G~ its output, are
  * sorted out by exact quantiles. Entries and the relative Frobenius error count both branches at
- * full weight. The stable rank of a mode, |G|^2 / sigma_1^2 of its unfolding, says how close to
+ * full weight. The stable rank of a mode, |G|^2 / sigma_1^2 of its unfolding, measures how close to
  * low rank the gradient is to begin with. */
 #include <stdlib.h>
 #include <string.h>
@@ -78,15 +78,6 @@ static void list_methods(tg_context *ctx) {
     list_method("sum", &tensorgrad.projector);
 }
 
-/* The residual of one method. */
-typedef struct loss {
-    const method *method;
-    int64_t kept;       /* compressed values */
-    tg_shape ranks;     /* of the low-rank branch; ndim 0: none */
-    cli_quantiles rest; /* |G - G~| */
-} loss;
-
-/* Everything that is printed and drawn. */
 typedef struct analysis {
     const char *file;
     char checkpoint[4096]; /* of a run; "": a file */
@@ -96,8 +87,9 @@ typedef struct analysis {
     int64_t entries;
     cli_quantiles whole; /* |G| */
     double stable_rank[TG_MAX_NDIM], multilinear;
-    loss losses[METHODS];
+    const method *chosen[METHODS]; /* (count) */
     int count;
+    json_t *losses; /* of the chosen methods */
 } analysis;
 
 /* ---- which methods ---- */
@@ -118,11 +110,11 @@ static const method *find_method(const char *name) {
 
 static void add_method(analysis *a, const method *m) {
     for (int i = 0; i < a->count; i++) {
-        if (a->losses[i].method == m) {
+        if (a->chosen[i] == m) {
             return;
         }
     }
-    a->losses[a->count++].method = m;
+    a->chosen[a->count++] = m;
 }
 
 static void choose_methods(analysis *a) {
@@ -167,13 +159,6 @@ static int64_t find_largest(const cli_source *source) {
     return index;
 }
 
-/* The dtype that is computed with: 16-bit formats become f32. */
-static tg_dtype working_dtype(tg_dtype dtype) {
-    const bool is_double = tg_dtype_real(dtype) == TG_F64;
-    const tg_dtype real = is_double ? TG_F64 : TG_F32;
-    return tg_dtype_is_complex(dtype) ? tg_dtype_complex(real) : real;
-}
-
 static void load(const cli_source *source, analysis *a) {
     int64_t index = 0;
     tg_dtype dtype;
@@ -194,8 +179,10 @@ static void load(const cli_source *source, analysis *a) {
     if (shape.ndim < 1 || tg_shape_numel(&shape) < 1) {
         cli_die("%s: tensor '%s' has no dimension or no entry", source->path, a->name);
     }
-    cli_check(
-        tg_tensor_create(source->ctx, TG_MEM_DATA, working_dtype(dtype), &shape, &a->gradient));
+    const tg_dtype real = tg_dtype_real(dtype) == TG_F64 ? TG_F64 : TG_F32; /* also of 16 bits */
+    cli_check(tg_tensor_create(source->ctx, TG_MEM_DATA,
+                               tg_dtype_is_complex(dtype) ? tg_dtype_complex(real) : real, &shape,
+                               &a->gradient));
     cli_check(cli_source_read(source, index, &whole));
     cli_check(tg_tensor_convert(source->ctx, &whole, &a->gradient));
     cli_check(tg_tensor_get_stats(source->ctx, &a->gradient, &stats));
@@ -208,7 +195,6 @@ static void load(const cli_source *source, analysis *a) {
 
 /* ---- the comparison ---- */
 
-/* Buffers of the compression. */
 typedef struct compression {
     tg_tensor gradient, rest; /* where the backend computes: G and G - G~ */
     tg_tensor host_rest;
@@ -222,21 +208,36 @@ static void free_compression(compression *c) {
     free(c->room);
 }
 
-/* Compresses the gradient by one method. */
-static tg_status compress(tg_context *ctx, const tg_tensor *gradient, loss *l, compression *c) {
+static json_t *json_of_quantiles(const cli_quantiles *s) {
+    json_t *object = cli_json_object();
+    for (int q = 0; q < CLI_QUANTILES; q++) {
+        cli_json_set(object, cli_quantile_names[q], cli_json_real(s->at[q]));
+    }
+    return object;
+}
+
+/* Compresses the gradient by one method, and adds what is lost. */
+static tg_status compress(tg_context *ctx, analysis *a, const method *m, compression *c) {
+    const tg_tensor *g = &a->gradient;
     CLI_OWNED(tg_projector_destroy) tg_projector *projector = NULL;
     CLI_OWNED(tg_tensor_destroy) tg_tensor small = {0};
-    CLI_CALL(tg_projector_create(ctx, &l->method->config, gradient->dtype, &gradient->shape, 0,
-                                 &projector));
-    l->kept = tg_projector_count(projector);
-    const tg_shape shape = tg_shape_of(1, &l->kept);
-    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, gradient->dtype, &shape, &small));
+    CLI_CALL(tg_projector_create(ctx, &m->config, g->dtype, &g->shape, 0, &projector));
+    const int64_t kept = tg_projector_count(projector);
+    const tg_shape shape = tg_shape_of(1, &kept);
+    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, g->dtype, &shape, &small));
     CLI_CALL(tg_projector_refresh(projector, &c->gradient));
     CLI_CALL(tg_projector_residual(projector, &c->gradient, &small, &c->rest));
     CLI_CALL(tg_backend_copy(ctx, &c->rest, &c->host_rest));
-    l->ranks = tg_projector_ranks(projector, 0);
-    l->ranks = l->ranks.ndim > 0 ? l->ranks : tg_projector_ranks(projector, 1);
-    l->rest = cli_quantiles_of(&c->host_rest, c->room);
+    tg_shape ranks = tg_projector_ranks(projector, 0); /* of the low-rank branch */
+    ranks = ranks.ndim > 0 ? ranks : tg_projector_ranks(projector, 1);
+    const cli_quantiles rest = cli_quantiles_of(&c->host_rest, c->room);
+    const double norm = a->whole.norm; /* a gradient of zeros is met exactly */
+    cli_json_append(a->losses,
+                    cli_json_new(KV("name", m->name), KV("label", m->label), KV("kept", kept),
+                                 KV("share", (double)kept / (double)a->entries),
+                                 KV("ranks", cli_json_shape(&ranks)),
+                                 KV("residual", json_of_quantiles(&rest)),
+                                 KV("relative_error", norm > 0.0 ? rest.norm / norm : 0.0)));
     return TG_OK;
 }
 
@@ -251,36 +252,15 @@ static void compare(tg_context *ctx, analysis *a) {
     cli_check(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, g->dtype, &g->shape, &c.rest));
     cli_check(tg_tensor_create(ctx, TG_MEM_DATA, g->dtype, &g->shape, &c.host_rest));
     for (int i = 0; i < a->count; i++) {
-        if (compress(ctx, g, &a->losses[i], &c) != TG_OK) {
-            cli_die("%s: %s", a->losses[i].method->name, tg_context_error(ctx));
+        if (compress(ctx, a, a->chosen[i], &c) != TG_OK) {
+            cli_die("%s: %s", a->chosen[i]->name, tg_context_error(ctx));
         }
     }
 }
 
-/* |G - G~| / |G|; a gradient of zeros is met exactly. */
-static double relative_error(const analysis *a, const loss *l) {
-    return a->whole.norm > 0.0 ? l->rest.norm / a->whole.norm : 0.0;
-}
-
 /* ---- printing ---- */
 
-static json_t *json_of_quantiles(const cli_quantiles *s) {
-    json_t *object = cli_json_object();
-    for (int q = 0; q < CLI_QUANTILES; q++) {
-        cli_json_set(object, cli_quantile_names[q], cli_json_real(s->at[q]));
-    }
-    return object;
-}
-
-static json_t *json_of_loss(const analysis *a, const loss *l) {
-    return cli_json_new(
-        KV("name", l->method->name), KV("label", l->method->label), KV("kept", l->kept),
-        KV("share", (double)l->kept / (double)a->entries), KV("ranks", cli_json_shape(&l->ranks)),
-        KV("residual", json_of_quantiles(&l->rest)), KV("relative_error", relative_error(a, l)));
-}
-
-/* Takes the list of losses. */
-static void print_text(const analysis *a, json_t *losses) {
+static void print_text(const analysis *a) {
     char shape[128];
     if (a->origin.text[0]) {
         cli_say("checkpoint: %s", a->origin.text);
@@ -294,19 +274,18 @@ static void print_text(const analysis *a, json_t *losses) {
         printf(" %.4g", a->stable_rank[d]);
     }
     printf("; multilinear %.4g\n\n|G - G~| by entry\n", a->multilinear);
-    cli_json_append(losses,
+    cli_json_append(a->losses,
                     cli_json_new(KV("name", "nothing kept"), KV("kept", 0), KV("share", 0.0),
                                  KV("residual", json_of_quantiles(&a->whole)),
                                  KV("relative_error", a->whole.norm > 0.0 ? 1.0 : 0.0)));
-    cli_print_rows(losses, "method:name|kept>:kept|share>:share %1|min>:residual.min g3|"
-                           "25 %>:residual.q1 g3|median>:residual.median g3|75 %>:residual.q3 g3|"
-                           "99 %>:residual.p99 g3|99.9 %>:residual.p999 g3|max>:residual.max g3|"
-                           "rel. error>:relative_error f4");
-    json_decref(losses);
+    cli_print_rows(a->losses,
+                   "method:name|kept>:kept|share>:share %1|min>:residual.min g3|"
+                   "25 %>:residual.q1 g3|median>:residual.median g3|75 %>:residual.q3 g3|"
+                   "99 %>:residual.p99 g3|99.9 %>:residual.p999 g3|max>:residual.max g3|"
+                   "rel. error>:relative_error f4");
 }
 
-/* Takes the list of losses. */
-static void print_json(const tg_context *ctx, const analysis *a, json_t *losses) {
+static void print_json(const tg_context *ctx, const analysis *a) {
     json_t *object = cli_json_new(KV("file", a->file));
     if (a->checkpoint[0]) {
         cli_json_put(object, KV("checkpoint", a->checkpoint));
@@ -316,7 +295,8 @@ static void print_json(const tg_context *ctx, const analysis *a, json_t *losses)
     cli_json_set_backend(object, ctx);
     cli_json_put(object, KV("norm", a->whole.norm), KV("gradient", json_of_quantiles(&a->whole)),
                  KV("stable_rank", cli_json_reals(a->stable_rank, a->gradient.shape.ndim)),
-                 KV("multilinear_stable_rank", a->multilinear), KV("methods", losses));
+                 KV("multilinear_stable_rank", a->multilinear),
+                 KV("methods", json_incref(a->losses)));
     cli_json_print(object);
 }
 
@@ -332,7 +312,7 @@ static void open_run(tg_context *ctx, const char *folder, analysis *a, cli_sourc
 }
 
 static int run(const cli_call *call) {
-    analysis a = {.file = call->args.item[0]};
+    analysis a = {.file = call->args.item[0], .losses = cli_json_array()};
     CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
     CLI_OWNED(cli_source_close) cli_source source = {0};
     cli_require(cli_open_context(call->common, true, &ctx));
@@ -345,15 +325,12 @@ static int run(const cli_call *call) {
     }
     load(&source, &a);
     compare(ctx, &a);
-    json_t *losses = cli_json_array();
-    for (int i = 0; i < a.count; i++) {
-        cli_json_append(losses, json_of_loss(&a, &a.losses[i]));
-    }
     if (call->common->json) {
-        print_json(ctx, &a, losses);
+        print_json(ctx, &a);
     } else {
-        print_text(&a, losses);
+        print_text(&a);
     }
+    json_decref(a.losses);
     tg_tensor_destroy(&a.gradient);
     return CLI_OK;
 }

@@ -50,7 +50,7 @@ static char *given_settings(const cli_args *args) {
 static json_t *json_of_parts(const size_t parts[CLI_PARTS], size_t total) {
     json_t *object = cli_json_object();
     for (int p = 0; p < CLI_PARTS; p++) {
-        cli_json_set(object, cli_part_keys[p], cli_json_integer((int64_t)parts[p]));
+        cli_json_set(object, cli_parts[p].key, cli_json_integer((int64_t)parts[p]));
     }
     cli_json_set(object, "total", cli_json_integer((int64_t)total));
     return object;
@@ -256,7 +256,6 @@ static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID
     return tg_shape_text(&shape, text, TG_GRID_TEXT);
 }
 
-/* The lines of text below a preset. */
 static void describe(const cli_problem *problem, cli_sweep_point *out) {
     const tg_fno_config *fno = &problem->fno;
     char(*line)[CLI_ABOUT_TEXT] = out->about, text[TG_GRID_TEXT];
@@ -274,18 +273,6 @@ static void describe(const cli_problem *problem, cli_sweep_point *out) {
     snprintf(line[2], CLI_ABOUT_TEXT, "%lld channels, %lld layers", (long long)fno->hidden_channels,
              (long long)fno->n_layers);
     snprintf(line[3], CLI_ABOUT_TEXT, "%.1f million parameters", 1e-6 * (double)out->parameters);
-}
-
-enum { USUAL_METHODS = 2 };
-
-/* Of --opt, or the usual ones of a figure. */
-static int count_methods(void) {
-    return opt.methods.count > 0 ? opt.methods.count : USUAL_METHODS;
-}
-
-static const char *method_at(int index) {
-    static const char *const usual[USUAL_METHODS] = {"adam", "tensorgrad"};
-    return opt.methods.count > 0 ? opt.methods.item[index] : usual[index];
 }
 
 /* A figure: its rows are presets, described by their sizes, or settings over a preset, which have a
@@ -350,7 +337,7 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
         cli_check(tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
     }
     for (int m = 0; m < methods; m++) {
-        const tg_status status = plan_step(ctx, settings, method_at(m), &points[m]);
+        const tg_status status = plan_step(ctx, settings, opt.methods.item[m], &points[m]);
         if (m == 0 && !row->value && status == TG_E_UNSUPPORTED) {
             cli_warn("%s is left out: %s", row->preset, tg_context_error(ctx));
             return false;
@@ -373,12 +360,16 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
 
 static void profile_figure(tg_context *ctx, const cli_args *args, const char *given, bool json) {
     const struct figure *f = &figure_list[strcmp(opt.figure, figure_list[0].name) == 0 ? 0 : 1];
+    if (opt.methods.count == 0) {
+        cli_list_add(&opt.methods, "adam", 4);
+        cli_list_add(&opt.methods, "tensorgrad", 10);
+    }
     cli_sweep s = {.name = f->title,
                    .key = f->key,
                    .figure = f->name,
                    .given = given,
                    .is_relative = f->is_relative,
-                   .methods = count_methods()};
+                   .methods = opt.methods.count};
     s.point =
         cli_need(calloc(sizeof f->rows / sizeof f->rows[0] * (size_t)s.methods, sizeof *s.point));
     for (const struct figure_row *row = f->rows; row->preset; row++) {

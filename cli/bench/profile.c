@@ -7,12 +7,12 @@
 #include "common/statistics.h"
 #include "common/workbench.h"
 
-const char *const cli_part_names[CLI_PARTS] = {"parameters",  "optimizer states", "inputs",
-                                               "activations", "gradients",        "workspace"};
-const char *const cli_part_keys[CLI_PARTS] = {"parameters",  "optimizer_states", "inputs",
-                                              "activations", "gradients",        "workspace"};
-const char *const cli_part_styles[CLI_PARTS] = {"m-weights",     "m-optimizer", "m-data",
-                                                "m-activations", "m-gradients", "m-workspace"};
+const cli_part_info cli_parts[CLI_PARTS] = {{"parameters", "parameters", "m-weights"},
+                                            {"optimizer states", "optimizer_states", "m-optimizer"},
+                                            {"inputs", "inputs", "m-data"},
+                                            {"activations", "activations", "m-activations"},
+                                            {"gradients", "gradients", "m-gradients"},
+                                            {"workspace", "workspace", "m-workspace"}};
 
 const char cli_profile_sharing[] =
     "At the end of a step the optimizer reuses the memory of the activations for its gradients "
@@ -59,7 +59,6 @@ static const tg_train_phase *find_phase(const tg_train_memory *run, const char *
     return NULL;
 }
 
-/* The memory of optimizer and network. */
 typedef struct needs {
     tg_optim_memory optim;
     tg_fno_memory fno;

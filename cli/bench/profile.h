@@ -19,9 +19,11 @@ typedef enum cli_part {
     CLI_PARTS
 } cli_part;
 
-extern const char *const cli_part_names[CLI_PARTS];  /* "parameters", "optimizer states", .. */
-extern const char *const cli_part_keys[CLI_PARTS];   /* in JSON: "optimizer_states" */
-extern const char *const cli_part_styles[CLI_PARTS]; /* classes of the chart */
+typedef struct cli_part_info {
+    const char *name, *key, *style; /* "optimizer states", in JSON, class of the chart */
+} cli_part_info;
+
+extern const cli_part_info cli_parts[CLI_PARTS];
 
 /* Bytes by category to bytes by part. */
 void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]);

@@ -81,8 +81,8 @@ static void draw_column(cli_html *out, const scale *s, const size_t parts[CLI_PA
         cli_html_add(out,
                      "<rect class=\"%s\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
                      "data-part=\"%s\" data-bytes=\"%zu\"><title>%s: %s</title></rect>",
-                     cli_part_styles[p], x, to_y(s, sum), width, low - to_y(s, sum),
-                     cli_part_keys[p], parts[p], cli_part_names[p], CLI_BYTES(parts[p]));
+                     cli_parts[p].style, x, to_y(s, sum), width, low - to_y(s, sum),
+                     cli_parts[p].key, parts[p], cli_parts[p].name, CLI_BYTES(parts[p]));
     }
 }
 
@@ -350,8 +350,8 @@ static void add_legend(cli_html *file, int y) {
         cli_html_add(file,
                      "<rect class=\"%s\" x=\"%.0f\" y=\"%d\" width=\"12\" height=\"12\" rx=\"2\"/>"
                      "<text x=\"%.0f\" y=\"%d\">%s</text>",
-                     cli_part_styles[p], x, y - 10, x + 18.0, y, cli_part_names[p]);
-        x += 46.0 + 6.6 * (double)strlen(cli_part_names[p]);
+                     cli_parts[p].style, x, y - 10, x + 18.0, y, cli_parts[p].name);
+        x += 46.0 + 6.6 * (double)strlen(cli_parts[p].name);
     }
     cli_html_add(file, "\n");
 }

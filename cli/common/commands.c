@@ -22,8 +22,8 @@ static const cli_option device_options[] = {
                     "the best one here"),
     CLI_OPTION_INT("threads", 't', &common.threads, 0, 4096, "N", "CPU threads; 0 means all cores",
                    "0"),
-    CLI_OPTION_TEXT("math", 0, &common.math, maths, "tf32|fp32", "how a GPU multiplies f32",
-                    "tf32"),
+    CLI_OPTION_TEXT("math", 0, &common.math, maths, "tf32|fp32",
+                    "precision of f32 products on a GPU", "tf32"),
     {0},
 };
 
@@ -142,7 +142,7 @@ static int run_option(const char *word) {
     cli_suggest_offer(&suggestion, "--version");
     return suggestion.best
                ? cli_usage(NULL, "unknown option '%.64s'; did you mean %s?", word, suggestion.best)
-               : cli_usage(NULL, "unknown option '%.64s'; a command comes first", word);
+               : cli_usage(NULL, "unknown option '%.64s'; expected a command", word);
 }
 
 static int run_command(const cli_command *command, int argc, char **argv) {
@@ -158,11 +158,11 @@ static int run_command(const cli_command *command, int argc, char **argv) {
         cli_print_help(command, stdout);
         code = CLI_OK;
     } else if (call.args.count < command->args[0]) {
-        cli_usage(command->name, call.args.count == 0 ? "needs %s" : "needs %s, but has %d only",
+        cli_usage(command->name, call.args.count == 0 ? "needs %s" : "needs %s, got only %d",
                   command->arguments, call.args.count);
     } else if (call.args.count > command->args[1]) {
         const char *extra = call.args.item[command->args[1]];
-        cli_usage(command->name, "argument '%.64s' is one too many%s", extra,
+        cli_usage(command->name, "unexpected argument '%.64s'%s", extra,
                   strchr(extra, '=') ? "; a setting is written --section.key VALUE" : "");
     } else {
         code = command->run(&call);

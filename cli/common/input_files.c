@@ -164,6 +164,8 @@ tg_status cli_dataset_open(tg_context *ctx, const char *path, const tg_dataset_c
     return status == TG_E_UNSUPPORTED ? tg_dataset_open(ctx, path, NULL, config, out) : status;
 }
 
+const char *const cli_orders[] = {"nchw", "nhwc", NULL};
+
 json_t *cli_json_shape(const tg_shape *shape) {
     json_t *sizes = cli_json_array();
     for (int d = 0; d < shape->ndim; d++) {
@@ -231,13 +233,13 @@ void cli_model_open(tg_context *ctx, const char *path, cli_model *out) {
     cli_check(config_path ? import(ctx, file, &out->model) : tg_model_load(ctx, file, &out->model));
 }
 
-void cli_model_set_json(json_t *object, const cli_model *model) {
+json_t *cli_model_json(const cli_model *model) {
     const tg_model_origin origin = tg_model_get_origin(model->model);
     const bool is_known = origin.text[0] != '\0';
-    cli_json_put(object, KV("checkpoint", model->path),
-                 KV("epoch", is_known ? cli_json_integer(origin.epoch) : json_null()),
-                 KV("epochs", is_known ? cli_json_integer(origin.epochs) : json_null()),
-                 KV("best_by", origin.is_best ? cli_json_text(origin.metric) : json_null()));
+    return cli_json_new(KV("checkpoint", model->path),
+                        KV("epoch", is_known ? cli_json_integer(origin.epoch) : json_null()),
+                        KV("epochs", is_known ? cli_json_integer(origin.epochs) : json_null()),
+                        KV("best_by", origin.is_best ? cli_json_text(origin.metric) : json_null()));
 }
 
 void cli_model_close(cli_model *model) {

@@ -45,6 +45,8 @@ const char *cli_source_names(const cli_source *source, char *text, size_t capaci
 tg_status cli_dataset_open(tg_context *ctx, const char *path, const tg_dataset_config *config,
                            tg_dataset **out);
 
+extern const char *const cli_orders[]; /* "nchw", "nhwc": choices of an option */
+
 /* [64, 64, 33] */
 json_t *cli_json_shape(const tg_shape *shape);
 
@@ -73,8 +75,9 @@ void cli_model_print_normalized(const cli_model *model);
 /* "checkpoint: best, epoch 8 of 15 (by h1)" on stdout, before results: of a run folder. */
 void cli_model_say_checkpoint(const cli_model *model);
 
-/* "checkpoint", its path, with "epoch", "epochs" and "best_by" of its run (null: not known). */
-void cli_model_set_json(json_t *object, const cli_model *model);
+/* An object with "checkpoint", its path, "epoch", "epochs" and "best_by" of its run (null: not
+ * known). */
+json_t *cli_model_json(const cli_model *model);
 
 /* Dimensions, channels and the numbers it works with: TG_F32 or TG_C64. */
 const tg_fno_config *cli_model_config(const cli_model *model);

@@ -143,7 +143,6 @@ static const char *hint_of(const cli_option *options, bool overrides, const char
 
 /* ---- the parser ---- */
 
-/* The state of a parse. */
 typedef struct parser {
     const cli_option *options;
     bool overrides;
@@ -180,8 +179,6 @@ static bool refuse_unknown(parser *p, const char *written, const char *name, siz
     }
     return refuse(p, "unknown option '%.64s'", written);
 }
-
-/* ---- Values. ---- */
 
 static bool store_integer(parser *p, const cli_option *row, const char *value) {
     char *end = NULL;
@@ -274,8 +271,6 @@ static const char *next_value(parser *p, const char *written) {
     p->next++;
     return value;
 }
-
-/* ---- Arguments. ---- */
 
 /* section.key: two or more words of letters, digits and '_', with dots between. */
 static bool is_override_key(const char *key, size_t length) {

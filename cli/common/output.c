@@ -365,9 +365,9 @@ int cli_keep_file(const char *input, const char *output) {
     struct stat in, out;
     const bool is_same = input && stat(input, &in) == 0 && stat(output, &out) == 0 &&
                          in.st_dev == out.st_dev && in.st_ino == out.st_ino && S_ISREG(in.st_mode);
-    return is_same
-               ? cli_fail("%s: it is read, and would be written over; name another output", output)
-               : CLI_OK;
+    return is_same ? cli_fail("%s: it is an input and would be overwritten; choose another output",
+                              output)
+                   : CLI_OK;
 }
 
 json_t *cli_json_object(void) {

@@ -133,22 +133,6 @@ static int apply(tg_context *ctx, const char *origin, const char *key, const cha
     return status == TG_OK ? CLI_OK : cli_fail("%s: %s", origin, tg_context_error(ctx));
 }
 
-static int apply_all(tg_context *ctx, const tg_settings *settings, cli_problem *problem) {
-    int code = CLI_OK;
-    for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
-        code = apply(ctx, tg_settings_origin(settings, i), tg_settings_key(settings, i),
-                     tg_settings_value(settings, i), false, problem);
-    }
-    return code;
-}
-
-static int use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
-    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
-    cli_check(tg_settings_create(ctx, &settings));
-    cli_check(cli_preset_settings(name, settings));
-    return apply_all(ctx, settings, problem);
-}
-
 static cli_problem begin(const char *name) {
     return (cli_problem){.name = name,
                          .fno = tg_fno_config_default(),
@@ -181,8 +165,16 @@ int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
                           const cli_args *args, cli_problem *out) {
     *out = begin(name);
     out->method = method;
-    int code = use_preset(ctx, name, out);
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    cli_check(tg_settings_create(ctx, &settings));
+    cli_check(cli_preset_settings(name, settings));
+    int code = CLI_OK;
+    for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
+        code = apply(ctx, name, tg_settings_key(settings, i), tg_settings_value(settings, i), false,
+                     out);
+    }
     code = code == CLI_OK ? apply(ctx, "--opt", "opt.name", method, true, out) : code;
+    code = code == CLI_OK ? apply(ctx, name, "opt.update_proj_gap", "4", true, out) : code;
     for (int i = 0; i < args->override_count && code == CLI_OK; i++) {
         const cli_override *o = &args->override[i];
         code = apply(ctx, "command line", o->key, o->value, true, out);

@@ -17,8 +17,9 @@ typedef struct cli_problem {
     char loss[64];                     /* text for tg_loss_config_parse */
 } cli_problem;
 
-/* The step of a preset with an optimizer and the overrides of `args` (--fno.key, --opt.key,
- * --data.batch_size, ..). CLI_OK, or another code after a message. */
+/* The step of a preset with an optimizer that refreshes every 4 steps, often enough to be seen, and
+ * the overrides of `args` (--fno.key, --opt.key, --data.batch_size, ..). CLI_OK, or another code
+ * after a message. */
 int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
                           const cli_args *args, cli_problem *out);
 

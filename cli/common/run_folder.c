@@ -70,20 +70,12 @@ static int column_of(cli_run *run, const char *grid) {
     if (known >= 0 || run->tests == CLI_RUN_TESTS || !cli_grid_is_name(grid)) {
         return known;
     }
-    int at = run->tests++;
-    for (; at > 0 && cli_grid_compare(run->grid[at - 1], grid) > 0; at--) {
-        memcpy(run->grid[at], run->grid[at - 1], sizeof run->grid[at]);
-        for (int e = 0; e < run->count; e++) {
-            for (int n = 0; n < CLI_NORMS; n++) {
-                run->epoch[e].error[n][at] = run->epoch[e].error[n][at - 1];
-            }
-        }
-    }
-    snprintf(run->grid[at], sizeof run->grid[at], "%s", grid);
-    for (int e = 0; e < run->count; e++) {
-        for (int n = 0; n < CLI_NORMS; n++) {
-            run->epoch[e].error[n][at] = (double)NAN;
-        }
+    run->tests = cli_grid_insert(run->grid, run->tests, CLI_RUN_TESTS, grid);
+    const int at = cli_run_test(run, grid);
+    for (int e = 0; e < run->count * CLI_NORMS; e++) {
+        double *error = run->epoch[e / CLI_NORMS].error[e % CLI_NORMS];
+        memmove(error + at + 1, error + at, (size_t)(CLI_RUN_TESTS - 1 - at) * sizeof *error);
+        error[at] = (double)NAN;
     }
     return at;
 }

@@ -122,7 +122,6 @@ cli_loss_unit cli_loss_unit_of(const tg_settings *settings) {
     return unit;
 }
 
-/* The settings of the source, completed. */
 static tg_status read_source(tg_context *ctx, const cli_run_source *source, tg_settings **out,
                              bool *has_data) {
     CLI_OWNED(tg_settings_destroy) tg_settings *given = NULL;

@@ -87,7 +87,6 @@ double cli_welch_p(const cli_sample *a, const cli_sample *b) {
 const char *const cli_quantile_names[CLI_QUANTILES] = {"min", "p01", "q1",   "median",
                                                        "q3",  "p99", "p999", "max"};
 
-/* Moduli of the elements. */
 static void take_moduli(const tg_tensor *tensor, int64_t n, double *out) {
     const bool is_double = tg_dtype_real(tensor->dtype) == TG_F64;
     const bool is_complex = tg_dtype_is_complex(tensor->dtype);
@@ -106,7 +105,6 @@ int cli_ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Quantile q of ascending values. */
 static double quantile(const double *values, int64_t n, double q) {
     const double position = q * (double)(n - 1);
     const int64_t k = (int64_t)position < n - 1 ? (int64_t)position : n - 1;

@@ -309,20 +309,13 @@ char *cli_shell_word(const char *word) {
     if (length > 0 && strspn(word, plain) == length) {
         return cli_need(strdup(word));
     }
-    char *quoted = cli_need(malloc(4 * length + 3));
-    size_t used = 0;
-    quoted[used++] = '\'';
+    cli_bytes quoted = {0};
+    cli_bytes_add(&quoted, "'", 1);
     for (const char *c = word; *c; c++) {
-        if (*c == '\'') {
-            memcpy(quoted + used, "'\\''", 4);
-            used += 4;
-        } else {
-            quoted[used++] = *c;
-        }
+        cli_bytes_add(&quoted, *c == '\'' ? "'\\''" : c, *c == '\'' ? 4 : 1);
     }
-    quoted[used++] = '\'';
-    quoted[used] = '\0';
-    return quoted;
+    cli_bytes_add(&quoted, "'", 2);
+    return (char *)quoted.data;
 }
 
 char *cli_shell_words(const char *const *words, int count) {

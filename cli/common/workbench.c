@@ -193,41 +193,33 @@ void cli_random_gradient(const tg_tensor *out, uint64_t seed, uint64_t draw) {
 
 /* ---- paths ---- */
 
-/* Reports of the library: mark, op, sizes, path and kernels, separated by tabs. */
-static const char mark[] = "path\t";
-
 static cli_paths *collected;
 
-static bool is_known(const cli_path *path) {
-    for (int i = 0; i < collected->count; i++) {
-        const cli_path *known = &collected->path[i];
-        if (strcmp(known->op, path->op) == 0 && strcmp(known->sizes, path->sizes) == 0 &&
-            strcmp(known->name, path->name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
+/* A report of the library: "path", op, sizes, path and kernels, separated by tabs. */
 static void collect(void *user, tg_log_level level, const char *message) {
-    if (strncmp(message, mark, sizeof mark - 1) != 0) {
+    static const char *const keys[] = {"op", "sizes", "path", "kernels"};
+    if (strncmp(message, "path\t", 5) != 0) {
         if (level >= TG_LOG_INFO) {
             cli_log(user, level, message);
         }
         return;
     }
-    char *copy = cli_need(strdup(message + sizeof mark - 1)), *rest = NULL;
-    cli_path path = {.op = strtok_r(copy, "\t", &rest)};
-    path.sizes = strtok_r(NULL, "\t", &rest);
-    path.name = strtok_r(NULL, "\t", &rest);
-    path.kernels = strtok_r(NULL, "\t", &rest);
-    if (!path.kernels || is_known(&path)) {
-        free(copy);
-        return;
+    CLI_FREED char *copy = cli_need(strdup(message + 5));
+    char *word = copy, *rest = NULL;
+    json_t *path = cli_json_object();
+    for (int k = 0; k < 4; k++, word = NULL) {
+        cli_json_set(path, keys[k], cli_json_text(strtok_r(word, "\t", &rest)));
     }
-    const size_t bytes = ((size_t)collected->count + 1) * sizeof *collected->path;
-    collected->path = cli_need(realloc(collected->path, bytes));
-    collected->path[collected->count++] = path;
+    *collected = *collected ? *collected : cli_json_array();
+    bool is_known = false;
+    for (size_t i = 0; i < json_array_size(*collected); i++) {
+        is_known |= json_equal(json_array_get(*collected, i), path);
+    }
+    if (is_known) {
+        json_decref(path);
+    } else {
+        cli_json_append(*collected, path);
+    }
 }
 
 void cli_paths_collect(cli_paths *out) {
@@ -236,25 +228,14 @@ void cli_paths_collect(cli_paths *out) {
 }
 
 void cli_paths_print(const cli_paths *paths) {
-    json_t *rows = cli_paths_json(paths);
-    cli_print_rows(rows, "op:op|sizes:sizes|path:path|kernels:kernels");
-    json_decref(rows);
+    cli_print_rows(*paths, "op:op|sizes:sizes|path:path|kernels:kernels");
 }
 
 json_t *cli_paths_json(const cli_paths *paths) {
-    json_t *list = cli_json_array();
-    for (int i = 0; i < paths->count; i++) {
-        const cli_path *p = &paths->path[i];
-        cli_json_append(list, cli_json_new(KV("op", p->op), KV("sizes", p->sizes),
-                                           KV("path", p->name), KV("kernels", p->kernels)));
-    }
-    return list;
+    return *paths ? json_incref(*paths) : cli_json_array();
 }
 
 void cli_paths_free(cli_paths *paths) {
-    for (int i = 0; i < paths->count; i++) {
-        free(paths->path[i].op);
-    }
-    free(paths->path);
-    *paths = (cli_paths){0};
+    json_decref(*paths);
+    *paths = NULL;
 }

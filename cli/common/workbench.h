@@ -42,15 +42,7 @@ void cli_random_gradient(const tg_tensor *out, uint64_t seed, uint64_t draw);
 /* ---- paths: which implementation a backend used for each op, read from the
  * library's log at level debug ---- */
 
-typedef struct cli_path {
-    char *op; /* the message; the others are parts of it */
-    const char *sizes, *name, *kernels;
-} cli_path;
-
-typedef struct cli_paths {
-    cli_path *path; /* (count), each once, in the order of their first calls */
-    int count;
-} cli_paths;
+typedef json_t *cli_paths; /* op, sizes, path and kernels, each once, by first call; NULL: none */
 
 /* Contexts opened later add to `out`, until the next call; NULL: they add nowhere. */
 void cli_paths_collect(cli_paths *out);

@@ -14,8 +14,6 @@ static struct {
 
 enum { MAX_SCANNED = 1 << 30 }; /* bytes of a file that is searched for NaN; inspect takes any */
 
-static const char *const orders[] = {"nchw", "nhwc", NULL};
-
 static const cli_option options[] = {
     CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "YAML", "write them here", "the terminal"),
     CLI_OPTION_TEXT("x-name", 0, &opt.x_name, NULL, "NAME", "array of the inputs", "x"),
@@ -23,7 +21,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("fields", 0, &opt.fields, NULL, "NAMES", "fields of trajectories", "all"),
     CLI_OPTION_TEXT("group", 0, &opt.group, NULL, "NAME", "group of the arrays in an HDF5 file",
                     NULL),
-    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
+    CLI_OPTION_TEXT("order", 0, &opt.order, cli_orders, "ORDER", "nhwc: channels after the grid",
                     "nchw"),
     CLI_OPTION_FLAG("points", 0, &opt.points,
                     "x: (samples, points, 1 to 3 coordinates), y: values there"),
@@ -106,8 +104,9 @@ const cli_command cli_cmd_init = {
         "Adam where its state is at most 5 % of the memory left; else Adam with 8-bit moments, or\n"
         "tensorgrad with them; a comment has the bytes.\n"
         "\n"
-        "Of points (samples, points, coordinates) and values there it makes a GINO: radii by\n"
-        "the distances of neighbours, and a latent grid as fine as the points. Arrays called\n"
+        "For points (samples, points, coordinates) and values at them it proposes a GINO, with\n"
+        "radii from the distances of neighbours and a latent grid as fine as the points. Arrays "
+        "called\n"
         "points and values are found; for others give --x-name, --y-name and --points.\n",
     .examples =
         "  tgrad init 2D_CFD.hdf5 -o config.yaml && tgrad train config.yaml --run runs/cfd\n"

@@ -17,21 +17,14 @@ static const cli_option options[] = {
     {0},
 };
 
-/* A tensor as the two printers need it. */
-typedef struct row {
-    const char *name;
-    tg_dtype dtype;
-    tg_shape shape;
-    tg_tensor_stats stats;
-} row;
-
-static json_t *json_of(const row *r) {
-    const int64_t numel = tg_shape_numel(&r->shape);
-    return cli_json_new(KV("name", r->name), KV("dtype", tg_dtype_name(r->dtype)),
-                        KV("shape", cli_json_shape(&r->shape)), KV("elements", numel),
-                        KV("bytes", numel * (int64_t)tg_dtype_size(r->dtype)),
-                        KV("min", r->stats.min), KV("max", r->stats.max), KV("mean", r->stats.mean),
-                        KV("nan", r->stats.nan_count), KV("inf", r->stats.inf_count));
+static json_t *json_of(const char *name, tg_dtype dtype, const tg_shape *shape,
+                       const tg_tensor_stats *stats) {
+    const int64_t numel = tg_shape_numel(shape);
+    return cli_json_new(KV("name", name), KV("dtype", tg_dtype_name(dtype)),
+                        KV("shape", cli_json_shape(shape)), KV("elements", numel),
+                        KV("bytes", numel * (int64_t)tg_dtype_size(dtype)), KV("min", stats->min),
+                        KV("max", stats->max), KV("mean", stats->mean), KV("nan", stats->nan_count),
+                        KV("inf", stats->inf_count));
 }
 
 /* ---- the file as data to train on ---- */
@@ -84,7 +77,7 @@ static void print_layout(const view *v) {
     }
     if (v->reason[0]) {
         putchar('\n');
-        cli_say("data layout: none that is known: %s", v->reason);
+        cli_say("data layout: not recognized: %s", v->reason);
         if (v->command) {
             cli_say("%s", v->command);
         }
@@ -108,7 +101,7 @@ static void print_layout(const view *v) {
     print_names(v, MASKS, "  masks are not used: ");
     putchar('\n');
     if (v->nonfinite > 0) {
-        cli_say("not fit to train on: %lld of its values are NaN or Inf; repair or remove the "
+        cli_say("cannot be trained on: %lld of its values are NaN or Inf; repair or remove the "
                 "samples that have them",
                 (long long)v->nonfinite);
         return;
@@ -207,17 +200,19 @@ static int inspect(view *v, int64_t first, int64_t count, bool json) {
     const cli_source *source = v->source;
     json_t *tensors = cli_json_array();
     for (int64_t i = first; i < first + count; i++) {
-        row r = {.name = cli_source_name(source, i)};
-        char shape[128];
-        cli_check(cli_source_describe(source, i, &r.dtype, &r.shape));
-        cli_check(cli_source_stats(source, i, &r.stats));
-        if (!only && v->status == TG_OK &&
-            cli_proposal_uses(&v->proposal, source->format, r.name)) {
-            v->nonfinite += r.stats.nan_count + r.stats.inf_count;
+        const char *name = cli_source_name(source, i);
+        tg_dtype dtype;
+        tg_shape shape;
+        tg_tensor_stats stats;
+        cli_check(cli_source_describe(source, i, &dtype, &shape));
+        cli_check(cli_source_stats(source, i, &stats));
+        if (!only && v->status == TG_OK && cli_proposal_uses(&v->proposal, source->format, name)) {
+            v->nonfinite += stats.nan_count + stats.inf_count;
         }
-        json_t *tensor = json_of(&r);
+        json_t *tensor = json_of(name, dtype, &shape, &stats);
         if (!json) {
-            cli_json_put(tensor, KV("shape_text", tg_shape_text(&r.shape, shape, sizeof shape)));
+            char text[128];
+            cli_json_put(tensor, KV("shape_text", tg_shape_text(&shape, text, sizeof text)));
         }
         cli_json_append(tensors, tensor);
     }

@@ -153,12 +153,6 @@ static tg_status set_points(const points_fit *fit, int coordinates, tg_settings 
     return set_rows(rows, sizeof rows / sizeof rows[0], settings);
 }
 
-/* A path as the only entry of a list, whatever is in it; to be freed. */
-static char *list_of_one(const char *path) {
-    const char *quote = strchr(path, '"') ? "'" : "\"";
-    return cli_format("[%s%s%s]", quote, path, quote);
-}
-
 /* Samples, or trajectories, that are left for tests. */
 static int64_t tests_of(int64_t samples) {
     return samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
@@ -173,7 +167,8 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
     const int64_t tests = tests_of(samples);
     const tg_dataset_config plain = tg_dataset_config_default();
     char modes[96];
-    CLI_FREED char *tested = list_of_one(file);
+    const char quote = strchr(file, '"') ? '\'' : '"';
+    CLI_FREED char *tested = cli_format("[%c%s%c]", quote, file, quote); /* whatever is in it */
     const row rows[] = {
         {"data.x_name", config->x_name, 0, strcmp(config->x_name, plain.x_name) == 0},
         {"data.y_name", config->y_name, 0, strcmp(config->y_name, plain.y_name) == 0},
@@ -304,7 +299,7 @@ static int coordinates_of(tg_context *ctx, const char *path, tg_dataset_config c
     return 0;
 }
 
-/* A file without x may be one of points; `config` learns it. */
+/* A file without x may hold points; `config` then gets their coordinates. */
 static tg_status open_either(tg_context *ctx, const char *path, bool at_points,
                              tg_dataset_config *config, tg_dataset **out) {
     const tg_status status = at_points ? TG_E_ARGUMENT : open_set(ctx, path, *config, out);
@@ -423,8 +418,8 @@ char *cli_propose_command(tg_context *ctx, const char *path) {
         }
     }
     if (count == 2) {
-        return cli_format("say which of the two is the input: tgrad init %s --x-name %s "
-                          "--y-name %s, or the other way round",
+        return cli_format("choose which of the two is the input: tgrad init %s --x-name %s "
+                          "--y-name %s, or with the two swapped",
                           path, cli_source_name(&source, 0), cli_source_name(&source, 1));
     }
     return count == 1 && source.format != TG_FILE_NPY

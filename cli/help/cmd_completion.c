@@ -54,21 +54,23 @@ static void each_key(visit print) {
     }
 }
 
-static void print_command_names(void) {
+/* Names of all commands, or of those that take settings. */
+static void print_names(const char *separator, bool with_settings) {
+    const char *before = "";
     for (const cli_command *const *command = cli_commands; *command; command++) {
-        printf("%s%s", command == cli_commands ? "" : " ", (*command)->name);
+        if (!with_settings || (*command)->takes & CLI_TAKES_OVERRIDES) {
+            printf("%s%s", before, (*command)->name);
+            before = separator;
+        }
     }
 }
 
-/* Names of the commands that take settings, as alternatives of a pattern. */
-static void print_commands_with_keys(void) {
-    const char *before = "";
-    for (const cli_command *const *command = cli_commands; *command; command++) {
-        if ((*command)->takes & CLI_TAKES_OVERRIDES) {
-            printf("%s%s", before, (*command)->name);
-            before = " | ";
-        }
-    }
+static void print_commands(void) {
+    print_names(" ", false);
+}
+
+static void print_commands_with_settings(void) {
+    print_names(" | ", true); /* alternatives of a pattern */
 }
 
 /* ---- bash ---- */
@@ -90,25 +92,6 @@ static void bash_value(const cli_command *command, const word *w) {
         printf("        COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", w->choices);
     }
     fputs("        return ;;\n", stdout);
-}
-
-static void bash_values(void) {
-    for (const cli_command *const *command = cli_commands; *command; command++) {
-        each_option(*command, bash_value);
-    }
-    each_key(bash_value);
-}
-
-static void bash_options(void) {
-    for (const cli_command *const *command = cli_commands; *command; command++) {
-        printf("    %s) options='", (*command)->name);
-        each_option(*command, bash_name);
-        fputs("' ;;\n", stdout);
-    }
-}
-
-static void bash_settings(void) {
-    each_key(bash_name);
 }
 
 /* ---- zsh ---- */
@@ -135,26 +118,6 @@ static void zsh_spec(const cli_command *command, const word *w) {
         printf(*w->choices ? ":(%s)" : ":_files%s", w->choices);
     }
     fputs("'\n", stdout);
-}
-
-static void zsh_commands(void) {
-    for (const cli_command *const *command = cli_commands; *command; command++) {
-        printf("        '%s:", (*command)->name);
-        print_zsh_text((*command)->summary);
-        fputs("'\n", stdout);
-    }
-}
-
-static void zsh_settings(void) {
-    each_key(zsh_spec);
-}
-
-static void zsh_options(void) {
-    for (const cli_command *const *command = cli_commands; *command; command++) {
-        printf("    %s) options=(\n", (*command)->name);
-        each_option(*command, zsh_spec);
-        fputs("    ) ;;\n", stdout);
-    }
 }
 
 /* ---- fish ---- */
@@ -186,38 +149,57 @@ static void fish_option(const cli_command *command, const word *w) {
 
 static void fish_key(const cli_command *command, const word *w) {
     (void)command;
-    fputs("complete -c tgrad -n '__fish_seen_subcommand_from", stdout);
-    for (const cli_command *const *with = cli_commands; *with; with++) {
-        if ((*with)->takes & CLI_TAKES_OVERRIDES) {
-            printf(" %s", (*with)->name);
-        }
-    }
+    fputs("complete -c tgrad -n '__fish_seen_subcommand_from ", stdout);
+    print_names(" ", true);
     fputc('\'', stdout);
     fish_rest(w);
 }
 
-static void fish_lines(void) {
-    for (const cli_command *const *command = cli_commands; *command; command++) {
-        printf("complete -c tgrad -n __fish_use_subcommand -f -a %s -d '", (*command)->name);
-        print_fish_text((*command)->summary);
-        fputs("'\n", stdout);
-    }
-    for (const cli_command *const *command = cli_commands; *command; command++) {
-        each_option(*command, fish_option);
-    }
-    each_key(fish_key);
-}
+/* ---- the marks ---- */
 
-/* ---- the command ---- */
-
+/* Text once, or for every command: its name between two texts, its summary, its options, and a text
+ * after it; then all settings. */
 static const struct {
     const char *name;
     void (*print)(void);
-} marks[] = {{"commands", print_command_names}, {"with settings", print_commands_with_keys},
-             {"bash values", bash_values},      {"bash options", bash_options},
-             {"bash settings", bash_settings},  {"zsh commands", zsh_commands},
-             {"zsh settings", zsh_settings},    {"zsh options", zsh_options},
-             {"fish lines", fish_lines}};
+    const char *before, *between, *after;
+    void (*summary)(const char *text);
+    visit option, key;
+} marks[] = {
+    {.name = "commands", .print = print_commands},
+    {.name = "with settings", .print = print_commands_with_settings},
+    {.name = "bash values", .option = bash_value, .key = bash_value},
+    {"bash options", NULL, "    ", ") options='", "' ;;\n", NULL, bash_name, NULL},
+    {.name = "bash settings", .key = bash_name},
+    {"zsh commands", NULL, "        '", ":", "'\n", print_zsh_text, NULL, NULL},
+    {.name = "zsh settings", .key = zsh_spec},
+    {"zsh options", NULL, "    ", ") options=(\n", "    ) ;;\n", NULL, zsh_spec, NULL},
+    {"fish commands", NULL, "complete -c tgrad -n __fish_use_subcommand -f -a ", " -d '", "'\n",
+     print_fish_text, NULL, NULL},
+    {.name = "fish options", .option = fish_option, .key = fish_key},
+};
+
+static void print_mark(size_t i) {
+    if (marks[i].print) {
+        marks[i].print();
+        return;
+    }
+    for (const cli_command *const *command = cli_commands; *command; command++) {
+        if (marks[i].before) {
+            printf("%s%s%s", marks[i].before, (*command)->name, marks[i].between);
+        }
+        if (marks[i].summary) {
+            marks[i].summary((*command)->summary);
+        }
+        if (marks[i].option) {
+            each_option(*command, marks[i].option);
+        }
+        fputs(marks[i].after ? marks[i].after : "", stdout);
+    }
+    if (marks[i].key) {
+        each_key(marks[i].key);
+    }
+}
 
 static void expand(const char *script) {
     for (const char *mark; (mark = strstr(script, "@{")); script = strchr(mark, '}') + 1) {
@@ -225,7 +207,7 @@ static void expand(const char *script) {
         for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
             const size_t length = strlen(marks[i].name);
             if (strncmp(mark + 2, marks[i].name, length) == 0 && mark[length + 2] == '}') {
-                marks[i].print();
+                print_mark(i);
             }
         }
     }

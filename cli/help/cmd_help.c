@@ -247,7 +247,7 @@ static int run(const cli_call *call) {
         return cli_usage("help", "--json is for help keys");
     }
     if (args->count > 1) {
-        return cli_usage("help", "argument '%.64s' is one too many", args->item[1]);
+        return cli_usage("help", "unexpected argument '%.64s'", args->item[1]);
     }
     if (args->count > 0 && strcmp(args->item[0], "man") == 0) {
         print_man_page();

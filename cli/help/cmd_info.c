@@ -45,17 +45,11 @@ typedef struct rank_facts {
 
 /* Content of both printers: gathered before the first byte of output. */
 typedef struct facts {
-    tg_build_info build;
-    char features[160]; /* of the CPU */
-    int64_t cores;      /* 0: not known; so below */
-    int64_t memory;     /* bytes of the machine */
-    int threads;
-    const char *backend;       /* the chosen one */
-    const char *math;          /* "" where it cannot be chosen */
-    tg_backend_info *backends; /* (count) */
+    const tg_context *ctx;
+    char features[160], libraries[128]; /* of the CPU; of io, a backend names its own */
+    int64_t cores, memory;              /* bytes; 0: not known */
+    tg_backend_info *backends;          /* (count) */
     int count;
-    char libraries[128]; /* of io; a backend names its own */
-    tg_comm_launch launch;
     tg_comm *comm;
     rank_facts *ranks; /* of each process */
 } facts;
@@ -63,12 +57,9 @@ typedef struct facts {
 static void gather(tg_context *ctx, facts *f) {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    *f = (facts){.build = tg_build(),
+    *f = (facts){.ctx = ctx,
                  .cores = cores > 0 ? cores : 0,
                  .memory = pages > 0 && page > 0 ? (int64_t)pages * page : 0,
-                 .threads = tg_context_threads(ctx),
-                 .backend = tg_backend_name(ctx),
-                 .math = tg_backend_math(ctx),
                  .count = tg_backend_count()};
     cpu_features(f->features, sizeof f->features);
     tg_io_libraries(f->libraries, sizeof f->libraries);
@@ -87,23 +78,22 @@ static const tg_backend_info *find_backend(const facts *f, const char *name) {
     return NULL;
 }
 
-/* Everybody's facts, on every rank. */
+/* The facts of all processes, on every rank. */
 static tg_status gather_ranks(tg_context *ctx, const cli_common *common, facts *f) {
     CLI_CALL(tg_comm_create_world(ctx, NULL, &f->comm));
     CLI_CALL(tg_comm_open_device(f->comm, TG_COMM_AUTO));
     const int count = tg_comm_ranks(f->comm), device = cli_device(common);
-    f->launch = tg_comm_get_launch();
     f->ranks = cli_need(calloc((size_t)count, sizeof *f->ranks));
     rank_facts *own = &f->ranks[tg_comm_rank(f->comm)];
     (void)gethostname(own->host, sizeof own->host - 1);
-    snprintf(own->backend, sizeof own->backend, "%s", f->backend);
-    const char *name = find_backend(f, f->backend)->device;
+    snprintf(own->backend, sizeof own->backend, "%s", tg_backend_name(ctx));
+    const char *name = find_backend(f, own->backend)->device;
     if (device >= 0) {
         snprintf(own->device, sizeof own->device, "%d: %.76s", device, name);
     } else {
         snprintf(own->device, sizeof own->device, "%.95s", name);
     }
-    own->threads = f->threads;
+    own->threads = tg_context_threads(ctx);
     const tg_tensor all = {.dtype = TG_U8,
                            .shape = {1, {(int64_t)((size_t)count * sizeof *f->ranks)}},
                            .data = f->ranks};
@@ -113,7 +103,7 @@ static tg_status gather_ranks(tg_context *ctx, const cli_common *common, facts *
 static void print_rank_text(const facts *f) {
     const int count = tg_comm_ranks(f->comm);
     if (count > 1) {
-        printf("ranks      %d by %s, over %s\n", count, f->launch.launcher,
+        printf("ranks      %d by %s, over %s\n", count, tg_comm_get_launch().launcher,
                tg_comm_get_info(f->comm).transport);
     }
     for (int i = 0; count > 1 && i < count; i++) {
@@ -131,14 +121,14 @@ static json_t *json_of_ranks(const facts *f) {
                                     KV("device", r->device), KV("threads", r->threads));
         cli_json_append(list, rank);
     }
-    return cli_json_new(KV("launcher", f->launch.launcher),
+    return cli_json_new(KV("launcher", tg_comm_get_launch().launcher),
                         KV("transport", tg_comm_get_info(f->comm).transport), KV("rank", list));
 }
 
 static void print_text(const facts *f) {
-    printf("tgrad %s\n", f->build.version);
-    printf("build      %s, %s, with %s\n", f->build.compiler, f->build.build_type,
-           f->build.features);
+    const tg_build_info build = tg_build();
+    printf("tgrad %s\n", build.version);
+    printf("build      %s, %s, with %s\n", build.compiler, build.build_type, build.features);
     printf("machine    %lld cores, %s of memory, %s\n", (long long)f->cores,
            CLI_BYTES((uint64_t)f->memory), f->features);
     const tg_backend_info *gpu = find_backend(f, "cuda");
@@ -146,10 +136,10 @@ static void print_text(const facts *f) {
                               : *gpu->device ? gpu->device
                                              : gpu->reason);
     printf("libraries  %s\n", f->libraries);
-    printf("threads    %d\n", f->threads);
-    printf("backend    %s\n", f->backend);
-    if (*f->math) {
-        printf("math       %s\n", f->math);
+    printf("threads    %d\n", tg_context_threads(f->ctx));
+    printf("backend    %s\n", tg_backend_name(f->ctx));
+    if (*tg_backend_math(f->ctx)) {
+        printf("math       %s\n", tg_backend_math(f->ctx));
     }
     print_rank_text(f);
     for (int i = 0; i < f->count; i++) {
@@ -179,24 +169,22 @@ static json_t *json_of_backend(const tg_backend_info *info) {
 }
 
 static void print_json(const facts *f) {
-    json_t *build = cli_json_object();
-    cli_json_put(build, KV("compiler", f->build.compiler), KV("type", f->build.build_type),
-                 KV("features", cli_json_words(f->build.features, " ")));
-    json_t *cpu = cli_json_new(KV("cores", f->cores), KV("memory_bytes", f->memory),
-                               KV("features", cli_json_words(f->features, " ")));
+    const tg_build_info build = tg_build();
+    const tg_backend_info *gpu = find_backend(f, "cuda");
     json_t *backends = cli_json_array();
     for (int i = 0; i < f->count; i++) {
         cli_json_append(backends, json_of_backend(&f->backends[i]));
     }
-    const tg_backend_info *gpu = find_backend(f, "cuda");
-    json_t *object =
-        cli_json_new(KV("version", f->build.version), KV("build", build), KV("machine", cpu),
-                     KV("gpu", gpu && *gpu->device ? cli_json_text(gpu->device) : json_null()),
-                     KV("libraries", cli_json_words(f->libraries, ", ")), KV("threads", f->threads),
-                     KV("backend", f->backend));
-    if (*f->math) {
-        cli_json_set(object, "math", cli_json_text(f->math));
-    }
+    json_t *object = cli_json_new(
+        KV("version", build.version),
+        KV("build", cli_json_new(KV("compiler", build.compiler), KV("type", build.build_type),
+                                 KV("features", cli_json_words(build.features, " ")))),
+        KV("machine", cli_json_new(KV("cores", f->cores), KV("memory_bytes", f->memory),
+                                   KV("features", cli_json_words(f->features, " ")))),
+        KV("gpu", gpu && *gpu->device ? cli_json_text(gpu->device) : json_null()),
+        KV("libraries", cli_json_words(f->libraries, ", ")),
+        KV("threads", tg_context_threads(f->ctx)));
+    cli_json_set_backend(object, f->ctx);
     cli_json_put(object, KV("ranks", json_of_ranks(f)), KV("backends", backends));
     cli_json_print(object);
 }

@@ -19,8 +19,6 @@ static struct {
 } opt = {.batch = 16, .rollout = -1};
 
 static const char *const splits[] = {"train", "test", "all", NULL};
-static const char *const orders[] = {"nchw", "nhwc", NULL};
-
 #define DATA_OPTIONS "--x-name, --y-name and --order"
 
 static const cli_option options[] = {
@@ -32,7 +30,7 @@ static const cli_option options[] = {
                     "as trained"),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "of the outputs in the file",
                     "as trained"),
-    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
+    CLI_OPTION_TEXT("order", 0, &opt.order, cli_orders, "ORDER", "nhwc: channels after the grid",
                     "as trained"),
     CLI_OPTION_TEXT("split", 0, &opt.split, splits, "train|test|all",
                     "samples of a file that was trained on", "test"),
@@ -191,7 +189,6 @@ static json_t *json_of_rollout(const set *s) {
 
 /* ---- the file ---- */
 
-/* A copy of the list as a tensor of the archive. */
 static void keep_list(tg_context *ctx, tg_archive *archive, const char *name, const double *list,
                       int64_t count) {
     CLI_OWNED(tg_tensor_destroy) tg_tensor copy = {0};
@@ -293,7 +290,6 @@ static void roll_out(set *s, const char *folder) {
     }
 }
 
-/* The grids of --resolution. */
 static void parse_grids(wanted_grid *grids) {
     for (int i = 0; i < opt.resolution.count; i++) {
         const char *text = opt.resolution.item[i];
@@ -400,8 +396,7 @@ static void evaluate_all(set *sets, int count, int each, bool json) {
         tg_rollout_errors_destroy(&sets[i].rollout);
     }
     if (json) {
-        json_t *object = cli_json_object();
-        cli_model_set_json(object, model);
+        json_t *object = cli_model_json(model);
         cli_json_set(object, is_rollout ? "rollouts" : "results", list);
         cli_json_print(object);
         return;
@@ -417,7 +412,6 @@ static void evaluate_all(set *sets, int count, int each, bool json) {
     json_decref(list);
 }
 
-/* The requirements of --keep. */
 static void check_keep(int sets) {
     if (opt.keep && (opt.rollout < 0 || sets != 1)) {
         cli_misuse("eval", "--keep is for --rollout on one file and one resolution");

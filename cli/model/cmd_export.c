@@ -298,7 +298,7 @@ static int run(const cli_call *call) {
     cli_model_print_normalized(&model);
     add_model(ctx, model.model, model.path, &file);
     if (mkdir(opt.output, 0777) != 0 && errno != EEXIST) {
-        cli_die("cannot make the folder %s: %s", opt.output, strerror(errno));
+        cli_die("cannot create the folder %s: %s", opt.output, strerror(errno));
     }
     write_in("model.tgp", file.data, file.size);
     for (size_t i = 0; i < sizeof predict_sources / sizeof predict_sources[0]; i++) {
@@ -306,8 +306,7 @@ static int run(const cli_call *call) {
     }
     write_sample(ctx, &model);
     if (call->common->json) {
-        json_t *object = cli_json_object();
-        cli_model_set_json(object, &model);
+        json_t *object = cli_model_json(&model);
         cli_json_put(object, KV("output", opt.output), KV("bytes", file.size));
         cli_json_print(object);
     } else {

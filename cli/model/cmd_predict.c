@@ -17,8 +17,6 @@ static struct {
     int64_t steps;       /* in time */
 } opt;
 
-static const char *const orders[] = {"nchw", "nhwc", NULL};
-
 static const cli_option options[] = {
     CLI_OPTION_TEXT("input", 'i', &opt.input, NULL, "FILE",
                     "fields to start from: npy, npz, safetensors, HDF5 or pt (needed)", NULL),
@@ -29,7 +27,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("x-name", 0, &opt.dataset, NULL, "NAME", "the same, as eval calls it", NULL),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "name of the output in the file",
                     "as trained"),
-    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
+    CLI_OPTION_TEXT("order", 0, &opt.order, cli_orders, "ORDER", "nhwc: channels after the grid",
                     "as trained"),
     CLI_OPTION_TEXT("queries", 0, &opt.queries, NULL, "FILE",
                     "points to predict at, per sample or shared", "the points"),
@@ -210,7 +208,6 @@ static void check_steps(const cli_model *model) {
     }
 }
 
-/* Allocates the output for an input of this shape. */
 static void make_output(tg_context *ctx, const cli_model *model, const tg_shape *shape,
                         const tg_tensor *queries, tg_tensor *y) {
     tg_shape to = *shape;
@@ -302,8 +299,7 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
                 tg_shape_text(&y->shape, text, sizeof text));
         return;
     }
-    json_t *object = cli_json_object();
-    cli_model_set_json(object, model);
+    json_t *object = cli_model_json(model);
     cli_json_put(object, KV("input", opt.input), KV("output", opt.output), KV("samples", samples),
                  KV("dtype", tg_dtype_name(y->dtype)), KV("shape", cli_json_shape(&y->shape)),
                  KV("nonfinite", nonfinite));

@@ -25,13 +25,16 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 void verify_add(verify_run *run, double error, double limit, const char *format, ...) {
-    run->checks = cli_grow(run->checks, (size_t)run->count, &run->capacity, sizeof *run->checks);
-    verify_check *check = &run->checks[run->count++];
-    *check = (verify_check){.error = error, .limit = limit};
+    const bool passes = error <= limit;
+    char name[160];
     va_list args;
     va_start(args, format);
-    vsnprintf(check->name, sizeof check->name, format, args);
+    vsnprintf(name, sizeof name, format, args);
     va_end(args);
+    cli_json_append(run->checks, cli_json_new(KV("name", name), KV("error", error),
+                                              KV("limit", limit), KV("ok", json_boolean(passes))));
+    run->is_good = run->is_good && passes;
+    run->worst = isnan(run->worst) || error <= run->worst ? run->worst : error;
 }
 
 /* Real number i of a tensor of reals or pairs. */
@@ -103,43 +106,22 @@ void verify_read_config(const verify_run *run, verify_set set, void *config) {
     json_decref(object);
 }
 
-static bool passes(const verify_check *check) {
-    return check->error <= check->limit;
-}
-
-/* The largest error; NaN if there is one. */
-static double worst_error(const verify_run *run) {
-    double worst = 0.0;
-    for (int i = 0; i < run->count; i++) {
-        worst = run->checks[i].error <= worst ? worst : run->checks[i].error;
-    }
-    return worst;
-}
-
-static void print(const verify_run *run, const char *kind, bool is_good, bool json) {
-    json_t *checks = cli_json_array();
-    for (int i = 0; i < run->count; i++) {
-        const verify_check *check = &run->checks[i];
-        cli_json_append(checks, cli_json_new(KV("name", check->name), KV("error", check->error),
-                                             KV("limit", check->limit),
-                                             KV("ok", json_boolean(passes(check)))));
-    }
+static void print(const verify_run *run, const char *kind, bool json) {
     if (!json) {
-        cli_print_rows(checks, "check:name|error>:error g3|limit>:limit g3|:ok ?ok/FAILED");
+        cli_print_rows(run->checks, "check:name|error>:error g3|limit>:limit g3|:ok ?ok/FAILED");
         cli_say("%s: %s on %s, largest relative error %.3g", run->path,
-                is_good ? "verified" : "FAILED", CLI_BACKEND(run->ctx), worst_error(run));
-        json_decref(checks);
+                run->is_good ? "verified" : "FAILED", CLI_BACKEND(run->ctx), run->worst);
         return;
     }
     json_t *object = cli_json_new(KV("file", run->path), KV("kind", kind));
     cli_json_set_backend(object, run->ctx);
-    cli_json_put(object, KV("ok", json_boolean(is_good)), KV("largest_error", worst_error(run)),
-                 KV("checks", checks));
+    cli_json_put(object, KV("ok", json_boolean(run->is_good)), KV("largest_error", run->worst),
+                 KV("checks", json_incref(run->checks)));
     cli_json_print(object);
 }
 
 static void close_run(verify_run *run) {
-    free(run->checks);
+    json_decref(run->checks);
     tg_archive_destroy(&run->computed);
     tg_archive_destroy(&run->golden);
     tg_context_destroy(&run->ctx);
@@ -156,20 +138,18 @@ static int run(const cli_call *call) {
             "verify",
             "'%s' is not a kind of golden file (fno, tfno, uno, gno, gino, optim, tucker)", kind);
     }
-    CLI_OWNED(close_run) verify_run work = {.path = call->args.item[1]};
+    CLI_OWNED(close_run)
+    verify_run work = {.path = call->args.item[1], .checks = cli_json_array(), .is_good = true};
     cli_require(cli_open_context(call->common, true, &work.ctx));
     cli_check(tg_safetensors_read(work.ctx, work.path, &work.golden));
     cli_check(tg_archive_create(work.ctx, &work.computed));
     verify(&work);
-    bool is_good = work.count > 0;
-    for (int i = 0; i < work.count; i++) {
-        is_good = is_good && passes(&work.checks[i]);
-    }
+    work.is_good = work.is_good && json_array_size(work.checks) > 0;
     if (output_path) {
         cli_check(tg_safetensors_write(work.ctx, output_path, work.computed));
     }
-    print(&work, kind, is_good, call->common->json);
-    return is_good ? CLI_OK : CLI_FAILED;
+    print(&work, kind, call->common->json);
+    return work.is_good ? CLI_OK : CLI_FAILED;
 }
 
 const cli_command cli_cmd_verify = {

@@ -12,22 +12,16 @@
 
 #define VERIFY_LIMIT 1e-4 /* of relative errors |a - b| / |b| */
 
-typedef struct verify_check {
-    char name[160];
-    double error; /* NaN fails */
-    double limit;
-} verify_check;
-
 typedef struct verify_run {
     tg_context *ctx;
     const char *path;
     tg_archive *golden, *computed;
-    verify_check *checks; /* (count) */
-    int count;
-    size_t capacity;
+    json_t *checks; /* name, error, limit, ok */
+    double worst;   /* error; NaN if there is one */
+    bool is_good;   /* all pass */
 } verify_run;
 
-/* Adds a check; it passes if error <= limit. */
+/* Adds a check; it passes if error <= limit, so NaN fails. */
 void verify_add(verify_run *run, double error, double limit, const char *format, ...)
     TG_PRINTF(4, 5);
 

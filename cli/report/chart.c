@@ -361,7 +361,6 @@ static void draw_strips(cli_html *page, const cli_chart *chart, const scale *s) 
     free(x);
 }
 
-/* The summary for readers without the picture. */
 static void add_label(cli_html *page, const cli_chart *chart) {
     cli_html_add(page, "%s by %s%s.", chart->title, chart->x_label,
                  chart->is_log ? ", logarithmic" : "");
@@ -432,7 +431,6 @@ static void draw_box_axis(cli_html *page, const cli_boxes *boxes, double most, i
                  BOX_LEFT, RIGHT, bottom, bottom, RIGHT, bottom + FOOT - 4, boxes->x_label);
 }
 
-/* One row around the height y. */
 static void draw_box_row(cli_html *page, const cli_boxes *boxes, const cli_box_row *row,
                          double most, double y) {
     const double *q = row->quantiles.at;
@@ -509,23 +507,15 @@ static uint32_t colour_of(double lightness, double chroma, double hue) {
     return byte_of(rgb[0]) << 16 | byte_of(rgb[1]) << 8 | byte_of(rgb[2]);
 }
 
-/* t of 0 .. 1. The chroma is a parabola within the gamut of screens along this path: least in the
- * greenish blue, more towards both ends. */
-static uint32_t field_colour(double t) {
-    const double off = t - 0.45;
-    const double chroma = 0.096 + (off < 0.0 ? 0.14 : 0.28) * off * off;
-    return colour_of(0.24 + 0.70 * t, chroma, 305.0 - 200.0 * t);
-}
-
-/* t of -1 .. 1. */
-static uint32_t error_colour(double t) {
-    return colour_of(0.975 - 0.53 * fabs(t), 0.15 * fabs(t), t < 0.0 ? 256.0 : 30.0);
-}
-
 void cli_map_table(cli_map map, uint32_t colour[CLI_MAP_COLOURS]) {
     for (int i = 0; i < CLI_MAP_LEVELS; i++) {
-        const double t = (double)i / (CLI_MAP_LEVELS - 1);
-        colour[i] = map == CLI_MAP_FIELD ? field_colour(t) : error_colour(2.0 * t - 1.0);
+        const double t = (double)i / (CLI_MAP_LEVELS - 1), off = t - 0.45, error = 2.0 * t - 1.0;
+        /* The chroma of a field is a parabola within the gamut of screens along this path: least in
+         * the greenish blue, more towards both ends. */
+        const double chroma = 0.096 + (off < 0.0 ? 0.14 : 0.28) * off * off;
+        colour[i] = map == CLI_MAP_FIELD ? colour_of(0.24 + 0.70 * t, chroma, 305.0 - 200.0 * t)
+                                         : colour_of(0.975 - 0.53 * fabs(error), 0.15 * fabs(error),
+                                                     error < 0.0 ? 256.0 : 30.0);
     }
     colour[CLI_MAP_NAN] = 0x8c8c8c;
 }

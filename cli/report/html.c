@@ -54,12 +54,6 @@ static size_t append_escaped(cli_html *page, const char *text) {
     return length > 0 ? (size_t)length : 1;
 }
 
-static void append_text(cli_html *page, const char *text) {
-    while (*text) {
-        text += append_escaped(page, text);
-    }
-}
-
 void cli_html_short(cli_html *page, const char *text, size_t limit) {
     size_t characters = 0;
     for (const char *c = text; *c; characters++) {
@@ -86,7 +80,9 @@ static const char *convert(cli_html *page, const char *format, va_list *args) {
     precision = precision < 0 ? 6 : precision < 17 ? precision : 17;
     switch (*format) {
     case 's':
-        append_text(page, va_arg(*args, const char *));
+        for (const char *text = va_arg(*args, const char *); *text;) {
+            text += append_escaped(page, text);
+        }
         return format + 1;
     case 'd':
         snprintf(number, sizeof number, "%lld",

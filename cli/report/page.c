@@ -122,20 +122,23 @@ static char *title_of(const cli_report *report) {
     return title;
 }
 
-/* "Trained on darcy at resolution 16, 50 epochs; tested at 16 and 32.", as far as it is known and
- * the same for all. */
-static void add_subtitle(cli_html *page, const cli_report *report) {
-    const char *set = cli_run_setting(&report->run[0], "data.set");
-    const char *trained = cli_run_setting(&report->run[0], "data.train_resolution");
-    const char *split = cli_run_test_data(&report->run[0], "kolmogorov.split");
+/* A setting, or a key of the test data, that all runs share; NULL: they differ, or it is not known.
+ */
+static const char *shared(const cli_report *report, const char *key,
+                          const char *(*get)(const cli_run *run, const char *key)) {
+    const char *value = get(&report->run[0], key);
     for (int i = 1; i < report->count; i++) {
-        const char *other = cli_run_setting(&report->run[i], "data.set");
-        set = set && other && strcmp(set, other) == 0 ? set : NULL;
-        other = cli_run_setting(&report->run[i], "data.train_resolution");
-        trained = trained && other && strcmp(trained, other) == 0 ? trained : NULL;
-        other = cli_run_test_data(&report->run[i], "kolmogorov.split");
-        split = split && other && strcmp(split, other) == 0 ? split : NULL;
+        const char *other = get(&report->run[i], key);
+        value = value && other && strcmp(value, other) == 0 ? value : NULL;
     }
+    return value;
+}
+
+/* "A run on darcy, trained at resolution 16, tested at 16 and 32.", as far as it is known. */
+static void add_subtitle(cli_html *page, const cli_report *report) {
+    const char *set = shared(report, "data.set", cli_run_setting);
+    const char *trained = shared(report, "data.train_resolution", cli_run_setting);
+    const char *split = shared(report, "kolmogorov.split", cli_run_test_data);
     cli_grid grid[CLI_REPORT_TESTS];
     const int tests = cli_report_grids(report, grid);
     cli_html_add(page, "<p class=\"lede\">%s", report->count > 1 ? "Runs" : "A run");

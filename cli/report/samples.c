@@ -218,7 +218,6 @@ static void draw_tile(cli_html *page, const card *c, const char *name, const til
     cli_html_add(page, "<span>%s</span></p></figure>\n", CLI_NUMBER(end_of(t->high, t)));
 }
 
-/* Prediction and error of one run. */
 static void draw_run(cli_html *page, const card *c, const view *v, double low, double high,
                      double worst) {
     const char *name = c->report->run[v->run].name;

@@ -69,7 +69,6 @@ static double read_deadline(void) {
     return 0.0;
 }
 
-/* The numbers of --gpus, to be freed. */
 static int *read_gpus(void) {
     int *gpus = cli_need(calloc((size_t)opt.gpus.count + 1, sizeof *gpus));
     for (int i = 0; i < opt.gpus.count; i++) {
@@ -263,7 +262,7 @@ static int open_folder(const char *folder, const cli_sweep_job *job) {
             *slash = '/';
         }
         if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-            cli_die("%s: the folder cannot be made: %s", path, strerror(errno));
+            cli_die("cannot create the folder %s: %s", path, strerror(errno));
         }
     }
     CLI_FREED char *lock =

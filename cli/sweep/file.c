@@ -161,7 +161,7 @@ static int64_t read_integer(builder *b, const char *key, const char *value) {
     errno = 0;
     const long long number = strtoll(value, &end, 10);
     if (end == value || *end || errno || number < 0) {
-        cli_mistake(b->mistakes, "%s: %s: '%.40s' is not a whole number from 0 on", b->source->path,
+        cli_mistake(b->mistakes, "%s: %s: '%.40s' is not an integer of 0 or more", b->source->path,
                     key, value);
         return 0;
     }
@@ -454,11 +454,12 @@ static void add_trials(builder *b) {
 /* Refuses keys that seeds: and lr: set in every run, as their values would be ignored. */
 static void check_own_key(const builder *b, const char *origin, const char *key, bool is_varied) {
     if (strcmp(key, "distributed.seed") == 0) {
-        cli_mistake(b->mistakes, "%s: distributed.seed: seeds: says which a sweep has", origin);
+        cli_mistake(b->mistakes,
+                    "%s: distributed.seed: a sweep takes its seeds from seeds:", origin);
     }
     if (is_varied && b->out->rates.count > 0 && strcmp(key, "opt.learning_rate") == 0) {
         cli_mistake(b->mistakes,
-                    "%s: opt.learning_rate: lr.values are tried instead; leave out one of both",
+                    "%s: opt.learning_rate: lr.values are tried instead; remove one of the two",
                     origin);
     }
 }

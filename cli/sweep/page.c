@@ -16,34 +16,28 @@
 static const char dash[] = "\xE2\x80\x93";
 static const char *const norm_titles[CLI_NORMS] = {"L2", "H1"};
 
-typedef struct text_cell {
+/* Appends a cell, text and whether it is the best of its column, to a row, whose keys are the
+ * titles of the table. */
+static void TG_PRINTF(4, 5)
+    add(json_t *row, const char *title, bool is_best, const char *format, ...) {
     char text[96];
-    bool is_best; /* of its column */
-} text_cell;
-
-typedef struct text_table {
-    text_cell *cell; /* (cells) row-major, the titles first */
-    size_t cells, capacity;
-    int columns;
-} text_table;
-
-static text_cell *TG_PRINTF(2, 3) add(text_table *out, const char *format, ...) {
     va_list args;
-    out->cell = cli_grow(out->cell, out->cells, &out->capacity, sizeof *out->cell);
-    text_cell *c = &out->cell[out->cells++];
-    c->is_best = false;
     va_start(args, format);
-    vsnprintf(c->text, sizeof c->text, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return c;
+    cli_json_set(row, title, cli_json_new(KV("text", text), KV("best", json_boolean(is_best))));
 }
 
 /* "0.09570 ± 0.0018" */
-static text_cell *add_mean(text_table *out, const cli_sample *s) {
+static void add_mean(json_t *row, const char *title, bool is_best, const cli_sample *s) {
     const double error = cli_standard_error(s);
-    return !isfinite(s->mean) ? add(out, "%s", dash)
-           : isfinite(error)  ? add(out, "%.4g \xC2\xB1 %.2g", s->mean, error)
-                              : add(out, "%.4g", s->mean);
+    if (!isfinite(s->mean)) {
+        add(row, title, is_best, "%s", dash);
+    } else if (isfinite(error)) {
+        add(row, title, is_best, "%.4g \xC2\xB1 %.2g", s->mean, error);
+    } else {
+        add(row, title, is_best, "%.4g", s->mean);
+    }
 }
 
 /* Whether a rate is the least or the largest of the search: the best one may be beyond it. */
@@ -58,96 +52,65 @@ static bool is_at_end(const cli_sweep_table *t, double rate) {
     return isfinite(rate) && has_less != has_more;
 }
 
-static void add_titles(text_table *out, const cli_sweep_table *t) {
-    add(out, "method");
+static json_t *row_of(const cli_sweep_table *t, int r) {
+    const cli_table_row *row = &t->row[r];
+    json_t *out = cli_json_object();
+    char title[96];
+    add(out, "method", false, "%s", row->label);
     for (size_t a = 0; a < json_array_size(t->axes); a++) {
         const char *key = json_string_value(json_array_get(t->axes, a));
-        add(out, "%s", key ? key : dash);
-    }
-    if (t->has_rates) {
-        add(out, "learning rate");
-    }
-    if (t->has_losses) {
-        add(out, "training loss");
-    }
-    for (int g = 0; g < t->tests; g++) {
-        for (int n = 0; n < CLI_NORMS; n++) {
-            if (t->has_errors[n][g]) {
-                add(out, "%s at %s", norm_titles[n], t->grid[g]);
-            }
-        }
-    }
-    if (t->has_p) {
-        add(out, "p");
-    }
-    for (size_t i = 0; i < json_array_size(t->published); i++) {
-        const char *name = json_string_value(json_array_get(t->published, i));
-        add(out, "published%s%s", name[0] ? " " : "", name);
-    }
-    if (t->has_lost) {
-        add(out, "projection error");
-    }
-    add(out, "optimizer state");
-    add(out, "peak memory");
-    if (t->has_losses) {
-        add(out, "ms per step");
-        add(out, "runs");
-    }
-    out->columns = (int)out->cells;
-}
-
-static void add_row(text_table *out, const cli_sweep_table *t, int r) {
-    const cli_table_row *row = &t->row[r];
-    add(out, "%s", row->label);
-    for (size_t a = 0; a < json_array_size(t->axes); a++) {
         const char *value = json_string_value(json_array_get(row->values, a));
-        add(out, "%s", value ? value : dash);
+        add(out, key ? key : dash, false, "%s", value ? value : dash);
     }
-    if (t->has_rates) {
-        isfinite(row->rate) ? add(out, "%.3g%s", row->rate, is_at_end(t, row->rate) ? "\u2020" : "")
-                            : add(out, "%s", dash);
+    if (t->has_rates && isfinite(row->rate)) {
+        add(out, "learning rate", false, "%.3g%s", row->rate,
+            is_at_end(t, row->rate) ? "\u2020" : "");
+    } else if (t->has_rates) {
+        add(out, "learning rate", false, "%s", dash);
     }
     if (t->has_losses) {
-        add_mean(out, &row->loss);
+        add_mean(out, "training loss", false, &row->loss);
     }
     for (int g = 0; g < t->tests; g++) {
         for (int n = 0; n < CLI_NORMS; n++) {
+            const bool is_best = t->rows > 1 && cli_sweep_best(t, (cli_norm)n, g) == r;
+            snprintf(title, sizeof title, "%s at %s", norm_titles[n], t->grid[g]);
             if (t->has_errors[n][g]) {
-                add_mean(out, &row->error[n][g])->is_best =
-                    t->rows > 1 && cli_sweep_best(t, (cli_norm)n, g) == r;
+                add_mean(out, title, is_best, &row->error[n][g]);
             }
         }
     }
-    if (t->has_p) {
-        !isfinite(row->p) ? add(out, "%s", dash)
-        : row->p < 1e-3   ? add(out, "%.0e", row->p)
-                          : add(out, "%.3f", row->p);
+    if (t->has_p && isfinite(row->p)) {
+        add(out, "p", false, row->p < 1e-3 ? "%.0e" : "%.3f", row->p);
+    } else if (t->has_p) {
+        add(out, "p", false, "%s", dash);
     }
     for (size_t i = 0; i < json_array_size(t->published); i++) {
         const char *name = json_string_value(json_array_get(t->published, i));
         const char *value = json_string_value(json_object_get(row->published, name));
-        add(out, "%s", value ? value : dash);
+        snprintf(title, sizeof title, "published%s%s", name[0] ? " " : "", name);
+        add(out, title, false, "%s", value ? value : dash);
     }
     if (t->has_lost) {
-        add_mean(out, &row->lost);
+        add_mean(out, "projection error", false, &row->lost);
     }
-    add(out, "%s", CLI_REPORT_BYTES(row->state));
-    add(out, "%s", CLI_REPORT_BYTES(row->peak));
+    add(out, "optimizer state", false, "%s", CLI_REPORT_BYTES(row->state));
+    add(out, "peak memory", false, "%s", CLI_REPORT_BYTES(row->peak));
     if (t->has_losses) {
-        isfinite(row->step_ms.mean) ? add(out, "%.4g", row->step_ms.mean) : add(out, "%s", dash);
-        row->failed ? add(out, "%d, %d failed", row->finished, row->failed)
-                    : add(out, "%d", row->finished);
-    }
-}
-
-/* To be freed. */
-static text_table text_of(const cli_sweep_table *t) {
-    text_table out = {0};
-    add_titles(&out, t);
-    for (int r = 0; r < t->rows; r++) {
-        add_row(&out, t, r);
+        const bool is_known = isfinite(row->step_ms.mean);
+        add(out, "ms per step", false, is_known ? "%.4g" : "\xE2\x80\x93", row->step_ms.mean);
+        add(out, "runs", false, row->failed ? "%d, %d failed" : "%d", row->finished, row->failed);
     }
     return out;
+}
+
+/* To be released. */
+static json_t *rows_of(const cli_sweep_table *t) {
+    json_t *rows = cli_json_array();
+    for (int r = 0; r < t->rows; r++) {
+        cli_json_append(rows, row_of(t, r));
+    }
+    return rows;
 }
 
 enum { NOTES = 1024 };
@@ -210,8 +173,10 @@ static void add_plain(cli_html *out, const char *text) {
 }
 
 void cli_sweep_markdown(cli_html *out, const cli_sweep_table *t) {
-    text_table table = text_of(t);
+    CLI_OWNED(cli_result_free) json_t *rows = rows_of(t);
     char notes[NOTES];
+    const char *title;
+    json_t *cell;
     cli_html_literal(out, "# ");
     add_plain(out, t->title);
     cli_html_literal(out, "\n\n    tgrad sweep ");
@@ -220,54 +185,61 @@ void cli_sweep_markdown(cli_html *out, const cli_sweep_table *t) {
         cli_html_literal(out, " --scale ");
         add_plain(out, scale_of(t));
     }
-    cli_html_literal(out, "\n");
-    for (size_t i = 0; i < table.cells; i++) {
-        const text_cell *c = &table.cell[i];
-        cli_html_literal(out, i % (size_t)table.columns ? " " : "\n| ");
-        cli_html_literal(out, c->is_best ? "**" : "");
-        add_plain(out, c->text);
-        cli_html_literal(out, c->is_best ? "** |" : " |");
-        if (i + 1 == (size_t)table.columns) {
-            cli_html_literal(out, "\n|");
-            for (int k = 0; k < table.columns; k++) {
-                cli_html_literal(out, k <= (int)json_array_size(t->axes) ? "---|" : "---:|");
-            }
+    cli_html_literal(out, "\n\n|");
+    json_object_foreach(json_array_get(rows, 0), title, cell) {
+        cli_html_literal(out, " ");
+        add_plain(out, title);
+        cli_html_literal(out, " |");
+    }
+    cli_html_literal(out, "\n|");
+    for (size_t c = 0; c < json_object_size(json_array_get(rows, 0)); c++) {
+        cli_html_literal(out, c <= json_array_size(t->axes) ? "---|" : "---:|");
+    }
+    for (int r = 0; r < t->rows; r++) {
+        cli_html_literal(out, "\n|");
+        json_object_foreach(json_array_get(rows, (size_t)r), title, cell) {
+            const bool is_best = json_is_true(json_object_get(cell, "best"));
+            cli_html_literal(out, is_best ? " **" : " ");
+            add_plain(out, json_string_value(json_object_get(cell, "text")));
+            cli_html_literal(out, is_best ? "** |" : " |");
         }
     }
     notes_text(t, notes);
     cli_html_literal(out, notes[0] ? "\n\n" : "");
     add_plain(out, notes);
     cli_html_literal(out, "\n");
-    free(table.cell);
 }
 
 /* ---- HTML ---- */
 
 static void add_table(cli_html *page, const cli_sweep_table *t) {
-    text_table table = text_of(t);
+    CLI_OWNED(cli_result_free) json_t *rows = rows_of(t);
     char notes[NOTES];
+    const char *title;
+    json_t *cell;
     cli_html_add(page, "<section id=\"results\"><h2>Results</h2>\n");
     cli_report_open_table(page, "Table of results", "results", "");
-    for (int c = 0; c < table.columns; c++) {
-        cli_html_add(page, "<th scope=\"col\">%s</th>", table.cell[c].text);
+    json_object_foreach(json_array_get(rows, 0), title, cell) {
+        cli_html_add(page, "<th scope=\"col\">%s</th>", title);
     }
     cli_report_begin_rows(page);
     for (int r = 0; r < t->rows; r++) {
-        const text_cell *row = &table.cell[(r + 1) * table.columns];
+        json_t *row = json_array_get(rows, (size_t)r);
         cli_html_add(page,
                      "<tr><th scope=\"row\"><span class=\"badge c%d\">%d</span>"
                      "<span class=\"run\">%s</span></th>",
-                     cli_run_colour(r + 1), r + 1, row[0].text);
-        for (int c = 1; c < table.columns; c++) {
-            cli_html_add(page, row[c].is_best ? "<td class=\"best\">%s</td>" : "<td>%s</td>",
-                         row[c].text);
+                     cli_run_colour(r + 1), r + 1, t->row[r].label);
+        json_object_del(row, "method"); /* it is the heading of the row */
+        json_object_foreach(row, title, cell) {
+            const bool is_best = json_is_true(json_object_get(cell, "best"));
+            cli_html_add(page, is_best ? "<td class=\"best\">%s</td>" : "<td>%s</td>",
+                         json_string_value(json_object_get(cell, "text")));
         }
         cli_html_add(page, "</tr>\n");
     }
     notes_text(t, notes);
     cli_report_close_table(page);
     cli_html_add(page, "<p class=\"note\">%s</p></section>\n", notes);
-    free(table.cell);
 }
 
 /* The error of each row over the bytes of its optimizer state, or of all it holds. */

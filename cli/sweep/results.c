@@ -76,27 +76,26 @@ static json_t *memory_of(const cli_run *run) {
 typedef struct error_list {
     double *value; /* (count) */
     int count;
+    bool of_weights; /* of every weight at a refresh, not their mean */
 } error_list;
 
-static void take_error(const json_t *of, void *to) {
+static void take_errors(const json_t *refresh, void *to) {
     error_list *list = to;
-    const json_t *error = json_object_get(of, "error");
-    if (json_is_number(error)) {
-        list->value = cli_need(realloc(list->value, ((size_t)list->count + 1) * sizeof(double)));
-        list->value[list->count++] = json_number_value(error);
-    }
-}
-
-static void take_each(const json_t *refresh, void *to) {
-    const json_t *parameters = json_object_get(refresh, "parameters");
-    for (size_t i = 0; i < json_array_size(parameters); i++) {
-        take_error(json_array_get(parameters, i), to);
+    const json_t *weights = json_object_get(refresh, "parameters");
+    for (size_t i = 0; i < (list->of_weights ? json_array_size(weights) : 1); i++) {
+        const json_t *of = list->of_weights ? json_array_get(weights, i) : refresh;
+        const json_t *error = json_object_get(of, "error");
+        if (json_is_number(error)) {
+            list->value =
+                cli_need(realloc(list->value, ((size_t)list->count + 1) * sizeof(double)));
+            list->value[list->count++] = json_number_value(error);
+        }
     }
 }
 
 void cli_projection_errors(const char *run, double **values, int *count) {
-    error_list list = {*values, *count};
-    cli_json_lines(run, "projections.jsonl", take_each, &list);
+    error_list list = {*values, *count, true};
+    cli_json_lines(run, "projections.jsonl", take_errors, &list);
     *values = list.value;
     *count = list.count;
 }
@@ -104,7 +103,7 @@ void cli_projection_errors(const char *run, double **values, int *count) {
 /* |G - P(G)| / |G| of a run, mean over its refreshes; NaN: nothing was projected. */
 static double projection_error(const char *run) {
     error_list list = {0};
-    cli_json_lines(run, "projections.jsonl", take_error, &list);
+    cli_json_lines(run, "projections.jsonl", take_errors, &list);
     CLI_FREED double *values = list.value;
     return cli_sample_of(values, list.count).mean;
 }
@@ -327,7 +326,7 @@ static void choose_metric(cli_sweep_table *t, const char *folder) {
             return;
         }
     }
-    cli_warn("%s: metric %s: no run was tested on that grid, %s%s is taken", folder, metric,
+    cli_warn("%s: metric %s: no run was tested on that grid; using %s%s", folder, metric,
              t->grid[0], dot);
 }
 

@@ -1,7 +1,7 @@
 /* tgrad train CONFIG.yaml --run DIR: trains, with a line per epoch and, on a terminal, a progress
  * bar. SIGINT and SIGTERM finish the step under way, save and end with 128 + signal, so that a job
- * script knows that there is more to do; a second signal ends at once. Of the processes of mpirun
- * or srun, which train together, the first one prints, and a signal to one stops all. */
+ * script can resume it; a second signal ends at once. Of the processes of mpirun or srun, which
+ * train together, the first one prints, and a signal to one stops all. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <signal.h>
@@ -44,7 +44,6 @@ static void on_signal(int number) {
     signal(number, SIG_DFL); /* the next one ends at once */
 }
 
-/* State of the watcher between calls. */
 typedef struct screen {
     bool has_bar;
     cli_loss_unit loss; /* of the training loss as it is shown */
@@ -159,7 +158,6 @@ static char *settings_file(const cli_call *call) {
     return path;
 }
 
-/* The configuration with the overrides of the command line. */
 static tg_status read_settings(tg_context *ctx, const cli_call *call, const char *path,
                                tg_settings **out) {
     CLI_CALL(tg_settings_read_yaml(ctx, path, out));
@@ -262,9 +260,9 @@ static void print_communication(const tg_comm *comm, int64_t steps) {
     const tg_comm_info info = tg_comm_get_info(comm);
     const int64_t bytes = (info.stats.reduced + info.stats.copied) / (steps > 0 ? steps : 1);
     if (info.stats.calls > 0) {
-        cli_say("%d rank%s over %s: %s per step, %.1f s with waiting for each other",
-                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "", info.transport,
-                CLI_BYTES((uint64_t)bytes), info.stats.seconds);
+        cli_say("%d rank%s over %s: %s per step, %.1f s including waiting", tg_comm_ranks(comm),
+                tg_comm_ranks(comm) > 1 ? "s" : "", info.transport, CLI_BYTES((uint64_t)bytes),
+                info.stats.seconds);
     }
 }
 
@@ -307,7 +305,7 @@ static void print_end(const tg_comm *comm, const screen *s, const tg_train_end *
     }
     print_communication(comm, steps);
     if (s->last.epoch < s->last.epochs) {
-        cli_say("early stopping: %lld of %lld epochs, the error fell no further",
+        cli_say("early stopping: %lld of %lld epochs, the error stopped falling",
                 (long long)s->last.epoch, (long long)s->last.epochs);
     }
     cli_say("%s: %lld epochs, %lld steps%s; %s", end->has_diverged ? "diverged" : "finished",
@@ -397,7 +395,7 @@ static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *t
     return status;
 }
 
-/* A failure that all ranks know of is reported once; a rank that fails by itself ends the others.
+/* A failure that all ranks share is reported once; a rank that fails by itself ends the others.
  */
 static int fail_all(const tg_context *ctx, tg_comm *comm, tg_status status) {
     const bool is_met = comm || status != TG_E_IO; /* otherwise each reports its reason */

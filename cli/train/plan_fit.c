@@ -9,7 +9,7 @@
 /* One step of a ladder: settings, and the time of a training step with them as a multiple of the
  * time without. Those of checkpoints are measured (ns1024, H200, docs/memory.md), the others are
  * estimates: for the order, not for promises. What changes the training itself (lower ranks,
- * numbers in less) comes later than its time says. */
+ * numbers in less) comes later than its time suggests. */
 typedef struct rung {
     double time;
     double cost;               /* by which rungs are ordered */
@@ -43,17 +43,32 @@ static void add_rung(ladder *l, double time, double cost, const char *key, const
     l->rung[l->count++] = (rung){.time = time, .cost = cost, .setting = {{key, value}}};
 }
 
+/* Values of settings, from the default to the smallest, and the time of a step with each. */
+enum { VALUES = 4 };
+static const struct {
+    const char *key;
+    struct {
+        const char *value;
+        double time;
+    } at[3];
+} values[VALUES] = {
+    {"opt.state_precision", {{"full", 1.0}, {"half", 1.01}, {"8bit", 1.03}}},
+    {"fno.saved_precision", {{"full", 1.0}, {"8bit", 1.1}}},
+    {"fno.fno_block_weights_precision", {{"full", 1.0}, {"bf16", 1.02}}},
+    {"fno.activation_checkpoint", {{"off", 1.0}, {"block", 1.15}, {"minimal", 1.38}}},
+};
+
 /* A rung for each value after the one that is set. */
-static void add_values(const tg_settings *settings, ladder *l, const char *key, const char *now,
-                       const char *const *values, const double *times, int count) {
+static void add_values(const tg_settings *settings, ladder *l, int row) {
+    const char *key = values[row].key,
+               *now = cli_setting_or(settings, key, values[row].at[0].value);
     int first = 0;
-    now = cli_setting_or(settings, key, now);
-    for (int i = 0; i < count; i++) {
-        first = strcmp(values[i], now) == 0 ? i + 1 : first;
+    for (int i = 1; i < 3 && values[row].at[i].value; i++) {
+        first = strcmp(values[row].at[i].value, now) == 0 ? i : first;
     }
-    for (int i = first; i < count; i++) {
-        const double time = times[i] / (first > 0 ? times[first - 1] : 1.0);
-        add_rung(l, time, time > 1.01 ? time : 1.01, key, values[i]);
+    for (int i = first + 1; i < 3 && values[row].at[i].value; i++) {
+        const double time = values[row].at[i].time / values[row].at[first].time;
+        add_rung(l, time, time > 1.01 ? time : 1.01, key, values[row].at[i].value);
     }
 }
 
@@ -111,22 +126,12 @@ static void add_methods(const tg_settings *settings, ladder *l) {
 }
 
 static void make_ladders(search *s) {
-    static const char *const states[] = {"full", "half", "8bit"};
-    static const double state_times[] = {1.0, 1.01, 1.03};
-    static const char *const stores[] = {"full", "bf16"}, *const saved[] = {"full", "8bit"};
-    static const double saved_times[] = {1.0, 1.1};
-    static const double weight_times[] = {1.0, 1.02};
-    static const char *const keeps[] = {"off", "block", "minimal"};
-    static const double keep_times[] = {1.0, 1.15, 1.38};
     for (int i = 0; i < LADDERS; i++) {
         s->ladder[i] = (ladder){.count = 1, .rung = {{.time = 1.0, .cost = 1.0}}};
     }
-    add_values(s->settings, &s->ladder[0], "opt.state_precision", "full", states, state_times, 3);
-    add_values(s->settings, &s->ladder[1], "fno.saved_precision", "full", saved, saved_times, 2);
-    add_values(s->settings, &s->ladder[2], "fno.fno_block_weights_precision", "full", stores,
-               weight_times, 2);
-    add_values(s->settings, &s->ladder[3], "fno.activation_checkpoint", "off", keeps, keep_times,
-               3);
+    for (int i = 0; i < VALUES; i++) {
+        add_values(s->settings, &s->ladder[i], i);
+    }
     add_micro_batches(s->settings, &s->ladder[4]);
     add_methods(s->settings, &s->ladder[5]);
     const double cache = strtod(cli_setting_or(s->settings, "data.cache", "2e9"), NULL);
@@ -188,26 +193,23 @@ static bool is_beyond(const combination *a, const combination *b) {
 
 static tg_status plan(const search *s, const combination *c, cli_proposal *out) {
     static tg_train_memory memory; /* large; one command, one thread */
-    tg_settings *settings = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
     *out = (cli_proposal){.time = c->time};
-    tg_status status = tg_settings_copy(s->ctx, s->settings, &settings);
-    for (int i = 0; i < LADDERS && status == TG_OK; i++) {
+    CLI_CALL(tg_settings_copy(s->ctx, s->settings, &settings));
+    for (int i = 0; i < LADDERS; i++) {
         const rung *r = &s->ladder[i].rung[c->at[i]];
-        for (int k = 0; k < 2 && r->setting[k][0] && status == TG_OK; k++) {
+        for (int k = 0; k < 2 && r->setting[k][0]; k++) {
             snprintf(out->key[out->count], sizeof out->key[0], "%s", r->setting[k][0]);
             snprintf(out->value[out->count], sizeof out->value[0], "%s", r->setting[k][1]);
-            status = tg_settings_set(settings, r->setting[k][0], r->setting[k][1], "--fit");
+            CLI_CALL(tg_settings_set(settings, r->setting[k][0], r->setting[k][1], "--fit"));
             out->count++;
         }
     }
-    status = status == TG_OK ? tg_train_plan(s->ctx, settings, 1, &memory) : status;
-    if (status == TG_OK) {
-        out->peak = memory.peak_total[memory.place];
-        snprintf(out->phase, sizeof out->phase, "%s",
-                 memory.phase[memory.peak_phase[memory.place]].name);
-    }
-    tg_settings_destroy(&settings);
-    return status;
+    CLI_CALL(tg_train_plan(s->ctx, settings, 1, &memory));
+    out->peak = memory.peak_total[memory.place];
+    snprintf(out->phase, sizeof out->phase, "%s",
+             memory.phase[memory.peak_phase[memory.place]].name);
+    return TG_OK;
 }
 
 /* Skips settings that exclude each other. */

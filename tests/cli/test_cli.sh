@@ -126,7 +126,7 @@ run 2 "$(printf 'x%.0s' {1..100000})"
 run 2 inspect
 says err 'tgrad inspect: needs FILE' "Try 'tgrad inspect --help'"
 run 2 inspect plain.npy another.npy
-says err "'another.npy' is one too many"
+says err "unexpected argument 'another.npy'"
 run 2 convert plain.npy
 says err 'needs IN OUT'
 run 2 inspect plain.npy --jsno

@@ -60,7 +60,7 @@ cmp -s out one || complain "$last: not the page of help opt.name"
 expect 0 help keys opt.name --json
 [ "$(jq -r '.keys[].key' out)" = opt.name ] || complain "$last: $(cat out)"
 refused 2 "there is no setting 'opt.nam'; did you mean opt.name?" help opt.nam
-refused 2 "one too many" help train keys
+refused 2 "unexpected argument" help train keys
 "$tgrad" train --help >page
 [ "$(grep -c '^  [a-z]*[.][a-z_]* .*\(default:\|needed\)' page)" -ge 15 ] || complain "train --help shows keys"
 [ "$(awk 'length > 100' page | wc -l)" = 0 ] || complain "train --help is wider than 100 columns"
@@ -89,9 +89,9 @@ refused 2 "a setting is written --section.key VALUE" train x.yaml opt.n_epochs=3
 
 refused 2 "did you mean cuda?" info --backend gpu
 refused 2 "needs FILE" inspect
-refused 2 "needs IN OUT, but has 1 only" convert a
+refused 2 "needs IN OUT, got only 1" convert a
 refused 2 "not both" plan x.yaml --preset ns128
-refused 2 "unknown option '-x'; a command comes first" -x
+refused 2 "unknown option '-x'; expected a command" -x
 printf 'data: {set: x, train_resolution: 8}\n' >c.yaml
 refused 1 "fno.n_modes: it must be set" plan c.yaml
 printf 'fno:\n  n_modes: 8\n  # n_layers: 2\nopt:\n  # name: adam\ndata: {set: x, train_resolution: 8}\nstage2:\nwandb:\n' >c.yaml

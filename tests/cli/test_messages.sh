@@ -124,7 +124,7 @@ says out "8 samples, f32 8x2x12x20"
 
 arrays two.safetensors start 8,12,20 end 8,12,20
 expect 1 init two.safetensors
-says err "tgrad init two.safetensors --x-name start --y-name end, or the other way round"
+says err "tgrad init two.safetensors --x-name start --y-name end, or with the two swapped"
 expect 0 init two.safetensors --x-name start --y-name end
 expect 1 predict plain -i two.safetensors -o two.npy
 says err "there is no tensor 'x'; there are start, end; --dataset says which one to take"
@@ -144,7 +144,7 @@ exits 1 inspect grids.safetensors --json
 says out '"name": null' "their grids differ"
 arrays three.safetensors a 8,12,20 b 8,12,20 c 8,12,20
 expect 1 init three.safetensors
-grep -q "the other way round" err && complain "three arrays are no pair"
+grep -q "the two swapped" err && complain "three arrays are no pair"
 
 arrays one.safetensors u 8,6,12,20
 expect 1 init one.safetensors
@@ -154,7 +154,7 @@ says out "fields: u"
 arrays upper.safetensors X 8,12,20 Y 8,12,20
 expect 1 init upper.safetensors
 says err "of this pair: tgrad init upper.safetensors --x-name X --y-name Y"
-grep -q "the other way round" err && complain "the names say which is the input: $(cat err)"
+grep -q "the two swapped" err && complain "the names say which is the input: $(cat err)"
 
 # ---- training and test data side by side ----
 
@@ -193,7 +193,7 @@ cp plain.safetensors nan.safetensors
 spoil nan.safetensors $((4 * (2 * 240 * 8 - 2 * 240 - 3 * 20 - 5)))
 spoil nan.safetensors $((4 * (240 * 8 - 5 * 240 - 11 * 20 - 18)))
 expect_unfit nan.safetensors
-says out "not fit to train on: 2 of its values are NaN or Inf"
+says out "cannot be trained on: 2 of its values are NaN or Inf"
 grep -q "settings that train on it\|n_modes" out && complain "settings for data with NaN"
 expect 0 inspect nan.safetensors --tensor x
 exits 1 inspect nan.safetensors --json

@@ -111,7 +111,7 @@ says out '"masks": [' '"in_channels": 3' '"config": "data:'
 expect 0 init masked.safetensors --fields x
 says out "fields: x" "n_modes: [4]" "n_train: 1"
 exits 1 inspect "$fixtures/h5py.h5"
-says out "data layout: none that is known" "data.x_name says which one is x"
+says out "data layout: not recognized" "data.x_name says which one is x"
 exits 1 inspect "$fixtures/h5py.h5" --json
 says out '"name": null' '"reason": "'
 [ "$failures" -eq 0 ]

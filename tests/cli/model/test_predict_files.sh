@@ -115,7 +115,7 @@ says err "'z'"
 convert plain.npy kept.h5
 cp kept.h5 same.h5
 expect 1 init same.h5 -o same.h5
-says err "same.h5: it is read, and would be written over"
+says err "same.h5: it is an input and would be overwritten"
 expect 1 predict mat -i same.h5 -o ./same.h5
 expect 1 predict mat/checkpoints/recent.safetensors -i same.h5 -o mat/checkpoints/recent.safetensors
 expect 1 convert same.h5 same.h5 --dataset data

@@ -64,12 +64,12 @@ axes: {opt.learning_rate: [1e-3, 1e-2]}
 lr: {values: [1e-4, 1e-1], n_validation: 2}
 Y
 expect 1 sweep ignored.yaml --out bad --dry-run --distributed.seed 7
-[ "$(grep -c 'distributed.seed: seeds: says which a sweep has' err)" -eq 3 ] || complain "$last: seeds"
+[ "$(grep -c 'distributed.seed: a sweep takes its seeds from seeds:' err)" -eq 3 ] || complain "$last: seeds"
 [ "$(grep -c 'opt.learning_rate: lr.values are tried instead' err)" -eq 2 ] || complain "$last: rates"
 sed -i 's/, opt.weight_decay: \[\]//' bad.yaml
 expect 1 sweep bad.yaml --out bad
 says err "opt.rnak" "opt.rank" "fno.hiden_channels" "fno.hidden_channels" "adamm" \
-    "two runs would be called a-b_rnak=0.1_s0" "'x' is not a whole number"
+    "two runs would be called a-b_rnak=0.1_s0" "'x' is not an integer of 0 or more"
 [ ! -e bad ] || complain "a refused sweep made its folder"
 # Rows that differ only in what nothing reads are one row twice, whatever their texts.
 cat >same.yaml <<'Y'
@@ -294,7 +294,7 @@ variants:
 metric: 99.h1
 Y
 expect_failure sweep failing.yaml --out failing
-says err "wild_s0: nowhere.safetensors" "logs/wild_s0.log" "no run was tested on that grid, 8.h1 is taken"
+says err "wild_s0: nowhere.safetensors" "logs/wild_s0.log" "no run was tested on that grid; using 8.h1"
 grep -q '"name":"tame_s0".*"status":"finished"' failing/results.jsonl || complain "$last: tame did not finish"
 
 # A search that fails reports the reason, and no log that does not exist.
