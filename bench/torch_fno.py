@@ -5,24 +5,21 @@
 First forward and backward of one batch, in turns and with the same weights: neuraloperator's network (where it is
 installed; with --compile also through torch.compile), libtgrad.nn's, and those of `tgrad bench step`, which forms no
 gradients of spectral weights there. Then whole steps with TensorGRaD, where none of them does: libtgrad.nn's with
-in_backward=True, and tgrad's. Times are medians. On a GPU all of them multiply in TF32, and the peak of memory is that
-of the network alone: weights, activations, gradients and state. The error is that of all gradients together, against
-neuraloperator's.
+in_backward=True, and tgrad's. Times are medians, of one CPU thread (--threads 1) in CPU time, which other programs do
+not disturb. On a GPU all of them multiply in TF32, and the peak of memory is that of the network alone: weights,
+activations, gradients and state. The error is that of all gradients together, against neuraloperator's.
 """
 import argparse
 import json
-import pathlib
 import statistics
 import subprocess
-import sys
-import time
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+from torch_measures import now
 
-import libtgrad  # noqa: E402
-from libtgrad import _program  # noqa: E402
+import libtgrad
+from libtgrad import _program
 
 try:
     from neuralop.models import FNO
@@ -64,16 +61,15 @@ def measured(steps, repeats, device):
     for repeat in range(repeats + warm_up):
         for name, step in steps.items():
             if device == "cuda":
-                torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
                 held = torch.cuda.memory_allocated()
-            begin = time.perf_counter()
+            begin = now(device)
             step()
+            end = now(device)
             if device == "cuda":
-                torch.cuda.synchronize()
                 peaks[name] = torch.cuda.max_memory_allocated() - held
             if repeat >= warm_up:
-                times[name].append(1e3 * (time.perf_counter() - begin))
+                times[name].append(1e3 * (end - begin))
     return {name: (statistics.median(times[name]), peaks[name]) for name in steps}
 
 

@@ -1,16 +1,16 @@
 """TensorGRaD for PyTorch, and Fourier neural operators that train with it.
 
-In place of AdamW, with a quarter of its state:
-
-    opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
+    opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)    # in place of AdamW: a quarter of its state
+    model = libtgrad.nn.convert(model)                                  # faster FNOs, in a model of neuraloperator
 
 A neural operator, without PyTorch:
 
     a, u = libtgrad.generate("darcy", n=200, resolution=16, grid=31, folder="data")
-    run = libtgrad.train("configs/darcy16.yaml", "runs/darcy", overrides={"data.root": "data"})
+    run = libtgrad.train({"fno.n_modes": [8, 8], "fno.hidden_channels": 16, "data.root": "data", "data.set": "darcy",
+                          "data.train_resolution": 16, "data.test_resolutions": []}, "runs/darcy")
     u = libtgrad.Model.load(run).predict(a)
 
-`python -m libtgrad` prints what this installation has. All of it: docs/python.md.
+`python -m libtgrad` prints what this installation has. The manual is docs/python.md.
 """
 import importlib.util
 import sys

@@ -15,7 +15,7 @@ DTYPE_OF = {numpy.dtype(kind): dtype for dtype, kind in NUMPY_OF.items()}
 
 
 def _library_of(value):
-    """The package an array is of, also one of a class that somebody has derived."""
+    """The package that defines the class of an array, or one of its bases."""
     names = [kind.__module__.partition(".")[0] for kind in type(value).__mro__]
     return next((name for name in names if name in ("torch", "jax", "jaxlib", "cupy")), names[0])
 
@@ -32,7 +32,7 @@ def to_numpy(value, what="the array"):
         try:
             return numpy.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError):
-            pass  # memory of a device, or a dtype that DLPack has not: its own conversion may know
+            pass  # memory of a device, or a dtype that DLPack lacks: its own conversion may have it
     array = numpy.asarray(value)
     if array.dtype.name == "bfloat16":  # NumPy has it from JAX's ml_dtypes
         return array.astype(numpy.float32)
@@ -68,7 +68,7 @@ def tensor_of(array, context):
 
 
 def array_of(tensor, context):
-    """A copy of a host tensor; 16-bit formats that NumPy has not become f32 or c64."""
+    """A copy of a host tensor; 16-bit formats that NumPy lacks become f32 or c64."""
     shape = tuple(tensor.shape.dim[:tensor.shape.ndim])
     dtype = tensor.dtype if tensor.dtype in NUMPY_OF else lib.tg_dtype_wide(tensor.dtype)
     array = numpy.empty(shape, NUMPY_OF[dtype])

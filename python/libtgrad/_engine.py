@@ -1,4 +1,4 @@
-"""The library's optimizer of those parameters that lie on one device."""
+"""The library's optimizer for the parameters on one device."""
 import ctypes
 import weakref
 
@@ -13,7 +13,7 @@ from ._torch import DTYPES, KINDS, describe, make_context
 
 _WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32,
          torch.complex32: torch.complex64}
-# Of arrays in an archive. Complex bf16, which torch has not, has pairs as its last dimension.
+# Of arrays in an archive. Complex bf16, which torch lacks, is stored as pairs in the last dimension.
 _STATE = {**KINDS, c.TG_CBF16: torch.bfloat16, c.TG_U8: torch.uint8, c.TG_I64: torch.int64,
           c.TG_U64: torch.int64}
 FORMAT = 1  # of saved states
@@ -108,7 +108,7 @@ class _Call:
         self.active, self.params = None, []  # those that had a gradient last
 
     def fill(self, engine, gradients):
-        """Lays out the gradients that are there. Returns copies, which have to live until the call."""
+        """Lists the gradients for a call. Returns copies that must live until then."""
         active, addresses, copies = [], [], []
         for i in self.places:
             gradient = gradients[i]
@@ -139,7 +139,7 @@ class _Call:
 
 class Engine:
     """With `in_backward` gradients may be Factored, and updates work in the memory of activations, or in
-    memory that they take for their time."""
+    memory allocated for one update."""
 
     def __init__(self, rows, groups, seed, accumulates, in_backward=False):
         self.device = rows[0].param.device
@@ -249,8 +249,8 @@ class Engine:
 
     # ---- gradients ----
 
-    def _look(self, i, gradient):
-        """Everything that may be wrong with a gradient and its weight, or has changed."""
+    def _check(self, i, gradient):
+        """Refuses an unusable gradient or weight, and follows changes of their memory and dtype."""
         row = self.rows[i]
         self._bind(i)
         if gradient.layout is not torch.strided:
@@ -263,8 +263,8 @@ class Engine:
             self._set_gradient_dtype(i, gradient.dtype)
 
     def project_ahead(self):
-        """Lets a GPU begin with the largest gradient, if it is as ever, while the host looks at all;
-        no weight moves."""
+        """Starts a GPU on the largest gradient while the host checks all of them, unless something about it
+        has changed. Changes no weight."""
         self._ahead = None
         param = self._params[0]
         gradient = param.grad if self._is_large else None
@@ -289,7 +289,7 @@ class Engine:
                     or gradient.shape != shape or param.shape != shape
                     or param.data_ptr() != weight or not param.is_contiguous()
                     or param.is_conj() or param.is_neg()):  # as _is_array, without a call
-                self._look(self._index[id(param)], gradient)
+                self._check(self._index[id(param)], gradient)
         return gradients
 
     def step(self, gradients):
@@ -331,7 +331,7 @@ class Engine:
             return gradient
         if (gradient.dtype is not self._grad_dtype[i] or gradient.layout is not _STRIDED
                 or gradient.shape != self._shapes[i]):
-            self._look(i, gradient)
+            self._check(i, gradient)
         return plain(gradient)
 
     def _one(self, i, gradient):
@@ -341,7 +341,7 @@ class Engine:
         return self.template[i]
 
     def _follow(self, i):
-        """The weight may lie elsewhere than it did."""
+        """Binds the weight again if it has moved."""
         row = self.rows[i]
         if (row.param.data_ptr() != self._weights[i] or row.param.shape != row.shape
                 or not _is_array(row.param)):

@@ -3,6 +3,7 @@ import ctypes
 import logging
 import os
 import pathlib
+import time
 import weakref
 
 try:
@@ -37,18 +38,39 @@ def _candidates():
         yield tree / folder / "lib" / "libtgrad.so"
 
 
+def _is_busy():
+    """Whether other threads occupy half of the cores, in eight looks."""
+    try:
+        total = 0
+        for _ in range(8):
+            total += int(pathlib.Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) - 1
+            time.sleep(0.002)
+    except (OSError, ValueError, IndexError):
+        return False
+    return total >= 4 * (os.cpu_count() or 1)
+
+
+def _environment():
+    """What the runtimes read when they are loaded. OpenBLAS would make threads, which the library does not use.
+    OpenMP's threads spin while they wait, which on a busy machine keeps those that they wait for from running."""
+    found = {"OPENBLAS_NUM_THREADS": "1"}
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys() and _is_busy():
+        found["OMP_WAIT_POLICY"] = "passive"
+    return found
+
+
 def _open(path):
-    """OpenBLAS makes threads when it is loaded, which the library does not use."""
-    name = "OPENBLAS_NUM_THREADS"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
+    before = dict(os.environ)
+    changed = _environment()
+    os.environ.update(changed)
     try:
         return ctypes.CDLL(str(path))
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        for name in changed:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
 
 
 def _load():

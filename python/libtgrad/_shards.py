@@ -170,9 +170,9 @@ class Shards:
 
     def collect(self):
         """The local gradients of all parameters, or None."""
-        return [None if row.param.grad is None else self._look(row, row.param.grad) for row in self.rows]
+        return [None if row.param.grad is None else self._check(row, row.param.grad) for row in self.rows]
 
-    def _look(self, row, gradient):
+    def _check(self, row, gradient):
         param = row.param
         if param.shape != row.shape or param.dtype != row.dtype:
             raise Error(f"weight of {row.name}: its shape or dtype changed after its state was made",
@@ -196,7 +196,7 @@ class Shards:
 
     def receive(self, i, gradient):
         """Updates one parameter, and raises no Error before end_step: the other ranks go on."""
-        self._update(self._only(i), {i: self._look(self.rows[i], gradient)},
+        self._update(self._only(i), {i: self._check(self.rows[i], gradient)},
                      lambda _: self._engine.step(self._engine.collect()))
 
     def end_step(self):
@@ -251,7 +251,7 @@ class Shards:
         return self._engine.place_of(self._wholes[i])
 
     def accumulate(self, i, gradient):
-        found = self._assemble(self._only(i), {i: (self._look(self.rows[i], gradient),)})
+        found = self._assemble(self._only(i), {i: (self._check(self.rows[i], gradient),)})
         self._summing.add(i)
         try:
             for whole, in found.values():

@@ -1,4 +1,4 @@
-"""Trained models: loaded, asked, evaluated and saved."""
+"""Trained models: load, predict, evaluate, save."""
 from __future__ import annotations
 
 import ctypes
@@ -201,7 +201,7 @@ class Model:
             return self._evaluate(x, y, batch, split)
 
     def _take_part(self, path, split, config):
-        """Puts the samples of a file that are meant into the config of its dataset."""
+        """Sets the samples of a split in the config of a dataset."""
         found = c.tg_model_split()
         self._context.check(lib.tg_model_get_split(self._handle, path, found))
         split = split or ("test" if found.tests else "all")

@@ -160,11 +160,11 @@ class _Network(torch.nn.Module):
         kind = weights[self._real].dtype
         config = self._text
         is_eager = nn_ops.is_eager(x, *weights)
-        self._check_kind(x, weights, is_eager)
+        self._check_tensors(x, weights, is_eager)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(_COMPLEX[kind] if x.is_complex() else kind)
             config += self._autocast if kind is torch.float32 else ""
-        self._check(x, kind)
+        self._check_input(x, kind)
         if kind is torch.float64:
             config += "dtype: f64\n"
         is_dropping = self.training and self._dropout != ""
@@ -185,7 +185,7 @@ class _Network(torch.nn.Module):
             return nn_ops.train(x, weights, seed, config, wanted)
         return nn_ops.fno_train(x, weights, seed, config, wanted)[0]
 
-    def _check(self, x, kind):
+    def _check_input(self, x, kind):
         if x.dim() != 2 + self.n_dim or x.shape[1] != self.in_channels:
             raise Error(f"x: its shape is {tuple(x.shape)}; (batch, {self.in_channels} channels, "
                         f"{self.n_dim} dimensions of the grid) is needed", c.TG_E_SHAPE)
@@ -194,7 +194,7 @@ class _Network(torch.nn.Module):
             raise Error(f"x: it is {x.dtype}, and the weights need {needed}: x.to({needed}), or convert the "
                         "module by double() or float()", c.TG_E_DTYPE)
 
-    def _check_kind(self, x, weights, is_eager):
+    def _check_tensors(self, x, weights, is_eager):
         if not isinstance(x, torch.Tensor):
             raise Error(f"x: it is a {type(x).__name__}; a torch.Tensor is needed (torch.as_tensor)")
         if not torch.compiler.is_compiling():
@@ -214,7 +214,7 @@ class _Network(torch.nn.Module):
 
 
 def _settings(given, settings_of=settings_of):
-    """Section fno for the arguments of a module."""
+    """Section fno for the arguments of a module; other names in `given` are ignored."""
     if given["decomposition_kwargs"]:
         raise Error("decomposition_kwargs: the library has no such options; it must be None or {}",
                     c.TG_E_UNSUPPORTED)
@@ -236,8 +236,7 @@ class FNO(_Network):
                  rank=1.0, fixed_rank_modes=False, implementation="factorized", decomposition_kwargs=None,
                  separable=False, preactivation=False, conv_module=None, *,
                  activation_checkpoint="off", saved_precision="full"):
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        settings = _settings(given)
+        settings = _settings(locals())
         super().__init__(settings, first="fno_blocks")
         self.n_modes, self.hidden_channels, self.n_layers = tuple(settings["n_modes"]), hidden_channels, n_layers
 
@@ -261,8 +260,7 @@ class UNO(_Network):
                  rank=1.0, fixed_rank_modes=False, integral_operator=None, operator_block=None,
                  implementation="factorized", decomposition_kwargs=None, domain_padding=None, verbose=False, *,
                  activation_checkpoint="off", saved_precision="full"):
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        super().__init__(_settings({**given, "fno_block_precision": "full", "conv_module": integral_operator},
+        super().__init__(_settings({**locals(), "fno_block_precision": "full", "conv_module": integral_operator},
                                    uno_settings_of))
         self.hidden_channels, self.n_layers = hidden_channels, n_layers
 
@@ -278,13 +276,12 @@ class SpectralBlock(_Network):
                  channel_mlp_skip="soft-gating", complex_data=False, separable=False, factorization=None,
                  rank=1.0, conv_module=None, fixed_rank_modes=False, implementation="factorized",
                  decomposition_kwargs=None, *, activation_checkpoint="off", saved_precision="full"):
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         if in_channels != out_channels:
             raise Error(f"out_channels: {out_channels}, and in_channels is {in_channels}; blocks that change "
                         "the number of channels have no counterpart here", c.TG_E_UNSUPPORTED)
         if ada_in_features is not None:
             raise Error("ada_in_features: the library has no such norm; it must be None", c.TG_E_UNSUPPORTED)
-        super().__init__({**_settings({**given, "hidden_channels": in_channels, "positional_embedding": None,
+        super().__init__({**_settings({**locals(), "hidden_channels": in_channels, "positional_embedding": None,
                                        "lifting_channel_ratio": 2, "projection_channel_ratio": 2}),
                           "blocks_only": True}, prefix="fno_blocks.")
 

@@ -56,7 +56,7 @@ def _activation(found):
 
 
 def _ranks(rank, form, dims):
-    """A rank of neuraloperator as ours. The whole number 1 is a rank there and a share here."""
+    """A rank of neuraloperator as ours: the integer 1 is a rank there, and a share here."""
     if isinstance(rank, int) and rank == 1 and form:
         return {"tucker": [1] * (dims + 2), "tt": [1] * (dims + 3)}.get(form.lower(), rank)
     return rank

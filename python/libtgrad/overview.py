@@ -48,7 +48,7 @@ class Plan:
 
 def plan(config: str | os.PathLike | Mapping, *, overrides: Mapping | None = None, backend: str | None = None,
          threads: int = 0) -> Plan:
-    """The memory of a run with these settings, to the byte; takes and reads nothing but headers."""
+    """The memory of a run with these settings, to the byte. Allocates nothing, and reads only headers of data files."""
     context = open_context(backend, threads)
     memory = c.tg_train_memory()
     context.check(lib.tg_train_plan(context, _config.Settings(context, config, overrides), 1, memory))

@@ -1,4 +1,4 @@
-"""How long work shows itself, in terminals and notebooks, and how it is interrupted."""
+"""Progress of long calls in terminals and notebooks, and their interruption."""
 import html
 import signal
 import sys
@@ -14,7 +14,7 @@ def in_notebook():
 
 
 def display_of(wish):
-    """A display for a `progress` argument; None: where somebody looks."""
+    """A display for a `progress` argument; None: in terminals and notebooks."""
     if wish is False:
         return Display()
     if in_notebook():
@@ -55,7 +55,7 @@ def _errors(record):
 
 
 class _Throttled(Display):
-    """Not more often than somebody can read."""
+    """At most five updates a second."""
 
     PAUSE = 0.2
 
@@ -71,7 +71,7 @@ class _Throttled(Display):
 
 
 class Terminal(_Throttled):
-    """One line that is written over, and one that stays for each epoch."""
+    """A line that is overwritten, and a permanent one for each epoch."""
 
     def _write(self, line, end=""):
         sys.stderr.write(f"\r\x1b[K{line}{end}" if sys.stderr.isatty() else line + "\n")

@@ -9,7 +9,7 @@ from .torch_groups import sort_params
 
 __all__ = ["fno_tensorgrad_param_groups", "from_neuralop_state"]
 
-# Its updates are as long as these make them, not as AdamW's.
+# Updates have that package's length, not AdamW's.
 _PLAIN = {"match_rms": False, "moments_on_refresh": "keep"}
 _LOW_RANK = {**_PLAIN, "method": "lowrank", "n_iter_max_tucker": 10, "rank_counts_factors": True}
 

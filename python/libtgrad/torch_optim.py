@@ -25,7 +25,7 @@ __all__ = ["TensorGRaD"]
 
 
 def _is_trained(param):
-    """Whether it is to have a state; those of lazy modules have no shape until they are used."""
+    """Whether it gets a state; parameters of lazy modules have no shape before their first use."""
     return param.requires_grad and not is_lazy(param) and param.numel() > 0
 
 

@@ -89,3 +89,21 @@ def test_objects_end_before_their_context(caplog):
     context.own(owner, lib.tg_archive_destroy, archive)
     del context, owner
     assert archive.value is None and not caplog.records
+
+
+def test_threads_wait_passively_on_a_busy_machine(monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    for busy in (False, True):
+        monkeypatch.setattr(_library, "_is_busy", lambda busy=busy: busy)
+        assert _library._environment().get("OMP_WAIT_POLICY") == ("passive" if busy else None)
+    monkeypatch.setenv("GOMP_SPINCOUNT", "5")  # the user's policy stays
+    assert "OMP_WAIT_POLICY" not in _library._environment()
+    assert "OMP_WAIT_POLICY" not in os.environ
+
+
+@pytest.mark.parametrize("running, is_busy", [(1, False), (1 + 4 * (os.cpu_count() or 1), True)])
+def test_a_busy_machine_is_recognized(running, is_busy, monkeypatch):
+    line = f"0.10 0.20 0.30 {running}/400 12345"
+    monkeypatch.setattr(_library.pathlib.Path, "read_text", lambda self, *_: line)
+    assert _library._is_busy() == is_busy

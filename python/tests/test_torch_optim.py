@@ -622,7 +622,7 @@ def test_methods_and_groups_keep_their_own_shares():
 def test_the_page_runs():
     page = (pathlib.Path(__file__).resolve().parent.parent.parent / "docs/python.md").read_text()
     names = {}
-    page = page[page.index("## The optimizer"):page.index("## As in neuraloperator")]
+    page = page[page.index("## The optimizer"):page.index("## Networks as PyTorch modules")]
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(blocks) >= 3
     for block in blocks:
