@@ -5,6 +5,7 @@
 #include <limits.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/memory.h"
 
 /* The kernels chosen by the backend. */
 static inline const cpu_nn_kernels *cpu_nn_of(tg_backend *be) {
@@ -31,9 +32,13 @@ typedef struct cpu_pixel_tile {
     int64_t image, first, n; /* pixels [first, first + n) */
 } cpu_pixel_tile;
 
-/* Floats, rounded up to whole cache lines. */
-static inline int64_t cpu_whole_lines(int64_t floats) {
-    return (floats + 15) / 16 * 16;
+/* Arrays in the scratch of a thread. */
+static inline float *cpu_floats(tg_scratch *scratch, int64_t count) {
+    return tg_scratch_take(scratch, (size_t)count * sizeof(float));
+}
+
+static inline double *cpu_doubles(tg_scratch *scratch, int64_t count) {
+    return tg_scratch_take(scratch, (size_t)count * sizeof(double));
 }
 
 /* Tiles of a width such that `channels` channels take about 128 KiB. */
@@ -96,15 +101,21 @@ static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels) {
     return dtype == TG_F32 && pixels <= INT_MAX;
 }
 
-/* y (n) += the sums of all parts, `distance` floats apart, in their order. */
+static inline void cpu_add_doubles(int64_t n, const double *x, float *y) {
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = (float)((double)y[i] + x[i]);
+    }
+}
+
+/* y (n) += the sums of all parts, `distance` bytes apart, in their order. */
 static inline void cpu_add_parts(tg_backend *be, int parts, int64_t n, const float *sums,
-                                 int64_t distance, float *y) {
+                                 size_t distance, float *y) {
     const int threads = cpu_parts(be, n * parts, 1 << 16);
 #pragma omp parallel for num_threads(cpu_team(be, threads)) schedule(static)
     for (int t = 0; t < threads; t++) {
         const tg_range r = tg_partition(n, 16, threads, t);
         for (int p = 0; p < parts; p++) {
-            const float *x = sums + p * distance;
+            const float *x = sums + (size_t)p * (distance / sizeof *x);
             for (int64_t i = r.begin; i < r.end; i++) {
                 y[i] += x[i];
             }

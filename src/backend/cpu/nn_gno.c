@@ -61,31 +61,27 @@ static void *take(tg_scratch *b, int64_t count, size_t size) {
     return tg_scratch_take(b, (size_t)count * size);
 }
 
-static float *floats(tg_scratch *b, int64_t count) {
-    return take(b, count, sizeof(float));
-}
-
 static tile lay_tile(const work *w, bool backward, char *base, size_t *bytes) {
     const tg_gno_sizes *s = &w->sizes;
     tg_scratch b = {base, 0};
     tile t = {.query = take(&b, TILE, sizeof(int32_t)), .point = take(&b, TILE, sizeof(int32_t))};
-    t.distance2 = take(&b, TILE, sizeof(double));
-    t.place = take(&b, s->embedded, sizeof(double));
-    t.weight = floats(&b, TILE);
-    t.embedded = floats(&b, TILE * s->embedded);
-    t.from_query = floats(&b, TILE * s->width[1]);
-    t.kernel = floats(&b, TILE * s->width[s->layers]);
-    t.sum = floats(&b, s->width[s->layers]);
-    t.row = floats(&b, w->op->points);
+    t.distance2 = cpu_doubles(&b, TILE);
+    t.place = cpu_doubles(&b, s->embedded);
+    t.weight = cpu_floats(&b, TILE);
+    t.embedded = cpu_floats(&b, TILE * s->embedded);
+    t.from_query = cpu_floats(&b, TILE * s->width[1]);
+    t.kernel = cpu_floats(&b, TILE * s->width[s->layers]);
+    t.sum = cpu_floats(&b, s->width[s->layers]);
+    t.row = cpu_floats(&b, w->op->points);
     for (int l = 1; l < s->layers; l++) {
-        t.layer[l] = floats(&b, TILE * s->width[l]);
-        t.slope[l] = floats(&b, backward ? TILE * s->width[l] : 0);
+        t.layer[l] = cpu_floats(&b, TILE * s->width[l]);
+        t.slope[l] = cpu_floats(&b, backward ? TILE * s->width[l] : 0);
     }
     if (backward) {
-        t.dkernel = floats(&b, TILE * s->width[s->layers]);
+        t.dkernel = cpu_floats(&b, TILE * s->width[s->layers]);
         for (int l = 0; l < s->layers; l++) {
-            t.dweight[l] = floats(&b, s->width[l] * s->width[l + 1]);
-            t.dbias[l] = floats(&b, s->width[l + 1]);
+            t.dweight[l] = cpu_floats(&b, s->width[l] * s->width[l + 1]);
+            t.dbias[l] = cpu_floats(&b, s->width[l + 1]);
         }
     }
     *bytes = b.used;
@@ -101,12 +97,12 @@ static work lay_out(tg_backend *be, const tg_gno *op, bool backward) {
     w.samples = w.sizes.reads_values ? 1 : op->batch;
     const bool reads = w.sizes.reads_values || w.sizes.times_values;
     const int64_t values = reads ? w.samples * op->points * op->config->in_channels : 0;
-    w.values = floats(&b, values);
-    w.from_point = floats(&b, op->points * w.sizes.width[1]);
+    w.values = cpu_floats(&b, values);
+    w.from_point = cpu_floats(&b, op->points * w.sizes.width[1]);
     if (backward) {
-        w.dvalues = floats(&b, values);
-        w.dfrom_point = floats(&b, op->points * w.sizes.width[1]);
-        w.dy = floats(&b, w.samples * op->queries * op->config->out_channels);
+        w.dvalues = cpu_floats(&b, values);
+        w.dfrom_point = cpu_floats(&b, op->points * w.sizes.width[1]);
+        w.dy = cpu_floats(&b, w.samples * op->queries * op->config->out_channels);
         w.tiles = take(&b, w.threads, sizeof(tile));
     }
     w.own = b.used;

@@ -17,53 +17,40 @@ typedef struct scratch {
     float *row;   /* (n): of 16 bits */
     double *b1, *b2; /* (hidden), (out): sums for the gradients */
     float *w1, *w2;  /* (hidden, in), (out, hidden): likewise */
+    size_t bytes;
 } scratch;
 
 static cpu_tiles tiles_of(const tg_mlp *op) {
     return cpu_tiles_of(op->batch, op->pixels, tg_max(op->hidden, tg_max(op->in, op->out)));
 }
 
-/* Offsets of the arrays in a thread's scratch, in floats; backward only: those from slope on. */
-typedef struct layout {
-    int64_t u, h, f, y, row, slope, dh, b1, b2, w1, w2, size;
-} layout;
-
-static layout layout_of(const tg_mlp *op, bool backward) {
+static scratch lay_out(const tg_mlp *op, char *base) {
     const int64_t n = tiles_of(op).width;
-    layout l = {0};
-    l.h = l.u + cpu_whole_lines(op->in * n);
-    l.f = l.h + cpu_whole_lines(op->hidden * n);
-    l.y = l.f + cpu_whole_lines(op->out * n);
-    l.row = l.y + (op->y_store == TG_STORE_FULL || backward ? 0 : cpu_whole_lines(op->out * n));
-    l.slope = l.size = l.row + cpu_whole_lines(n);
-    if (backward) {
-        l.dh = l.slope + cpu_whole_lines(op->hidden * n);
-        l.b1 = l.dh + cpu_whole_lines(op->hidden * n);
-        l.b2 = l.b1 + cpu_whole_lines(2 * op->hidden);
-        l.w1 = l.b2 + cpu_whole_lines(2 * op->out);
-        l.w2 = l.w1 + cpu_whole_lines(op->hidden * op->in);
-        l.size = l.w2 + cpu_whole_lines(op->out * op->hidden);
+    const bool rounds = op->y_store != TG_STORE_FULL && !op->backward;
+    tg_scratch b = {base, 0};
+    scratch s = {.u = cpu_floats(&b, op->in * n),
+                 .h = cpu_floats(&b, op->hidden * n),
+                 .f = cpu_floats(&b, op->out * n),
+                 .y = cpu_floats(&b, rounds ? op->out * n : 0),
+                 .row = cpu_floats(&b, n)};
+    if (op->backward) {
+        s.slope = cpu_floats(&b, op->hidden * n);
+        s.dh = cpu_floats(&b, op->hidden * n);
+        s.b1 = cpu_doubles(&b, op->hidden);
+        s.b2 = cpu_doubles(&b, op->out);
+        s.w1 = cpu_floats(&b, op->hidden * op->in);
+        s.w2 = cpu_floats(&b, op->out * op->hidden);
     }
-    return l;
+    s.bytes = b.used;
+    return s;
 }
 
-static scratch scratch_of(const tg_mlp *op, const layout *l, int part) {
-    float *base = (float *)op->workspace + part * l->size;
-    return (scratch){.u = base + l->u,
-                     .h = base + l->h,
-                     .f = base + l->f,
-                     .y = base + l->y,
-                     .row = base + l->row,
-                     .slope = base + l->slope,
-                     .dh = base + l->dh,
-                     .b1 = (double *)(void *)(base + l->b1),
-                     .b2 = (double *)(void *)(base + l->b2),
-                     .w1 = base + l->w1,
-                     .w2 = base + l->w2};
+static scratch scratch_of(const tg_mlp *op, int part) {
+    return lay_out(op, (char *)op->workspace + (size_t)part * lay_out(op, NULL).bytes);
 }
 
 size_t cpu_mlp_workspace(tg_backend *be, const tg_mlp *op) {
-    return (size_t)(be->threads * layout_of(op, op->backward).size) * sizeof(float);
+    return (size_t)be->threads * lay_out(op, NULL).bytes;
 }
 
 /* Multiplies a tile (channels, n) by dropout's factors; `first` is the stream's element 0 of the
@@ -193,11 +180,10 @@ static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
     tg_path_report_mlp(be, op, false, (tg_path){"tiles", "hidden_tile, output_tile"});
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
-    const layout l = layout_of(op, false);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(tiles.count, 1, parts, p);
-        const scratch s = scratch_of(op, &l, p);
+        const scratch s = scratch_of(op, p);
         for (int64_t i = r.begin; i < r.end; i++) {
             const cpu_pixel_tile tile = cpu_tile_at(&tiles, i);
             hidden_tile(be, op, tile, input_tile(be, op, &tiles, tile, &s), &s, false);
@@ -284,12 +270,6 @@ static void backward_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *til
     }
 }
 
-static void add_doubles(int64_t n, const double *x, float *y) {
-    for (int64_t i = 0; i < n; i++) {
-        y[i] = (float)((double)y[i] + x[i]);
-    }
-}
-
 static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->mlp(be, op);
@@ -297,11 +277,10 @@ static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     tg_path_report_mlp(be, op, true, (tg_path){"tiles", "backward_tile"});
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
-    const layout l = layout_of(op, true);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(tiles.count, 1, parts, p);
-        const scratch s = scratch_of(op, &l, p);
+        const scratch s = scratch_of(op, p);
         memset(s.b1, 0, (size_t)op->hidden * sizeof *s.b1);
         memset(s.b2, 0, (size_t)op->out * sizeof *s.b2);
         memset(s.w1, 0, (size_t)(op->hidden * op->in) * sizeof *s.w1);
@@ -311,13 +290,13 @@ static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
         }
     }
     for (int p = 0; p < parts; p++) {
-        const scratch s = scratch_of(op, &l, p);
-        add_doubles(op->hidden, s.b1, op->db1);
-        add_doubles(op->out, s.b2, op->db2);
+        const scratch s = scratch_of(op, p);
+        cpu_add_doubles(op->hidden, s.b1, op->db1);
+        cpu_add_doubles(op->out, s.b2, op->db2);
     }
-    const scratch s = scratch_of(op, &l, 0);
-    cpu_add_parts(be, parts, op->hidden * op->in, s.w1, l.size, op->dw1);
-    cpu_add_parts(be, parts, op->out * op->hidden, s.w2, l.size, op->dw2);
+    const scratch s = scratch_of(op, 0);
+    cpu_add_parts(be, parts, op->hidden * op->in, s.w1, s.bytes, op->dw1);
+    cpu_add_parts(be, parts, op->out * op->hidden, s.w2, s.bytes, op->dw2);
     return TG_OK;
 }
 
