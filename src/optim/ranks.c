@@ -425,7 +425,7 @@ tg_status tg_moment_read(tg_optim *optim, const tg_slot *slot, int i, tg_tensor 
     tg_state_part part[2];
     stored own = {0};
     TG_TRY(tg_state_describe_moment(optim, slot, i, reals, part));
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2 && part[k].memory; k++) { /* NULL: no scales */
         const tg_tensor array =
             tg_backend_view(optim->be, part[k].dtype, &part[k].shape, part[k].memory);
         TG_TRY(tg_backend_download(optim->be, &array, NULL, &own.array[k]));

@@ -125,21 +125,17 @@ static tg_status list_parts(const tg_optim *optim, const tg_slot *slot, tg_state
         }
         for (int d = 0; d < TG_MAX_NDIM; d++) {
             if (branch->factor[d]) {
-                TG_CALL(entry_name(ctx, slot, at->name, "%d.factor%d", b, d));
-                at->memory = branch->factor[d];
-                at->dtype = slot->dtype;
-                at->shape =
-                    (tg_shape){.ndim = 2, .dim = {branch->modes.dim[d], branch->modes.rank[d]}};
-                at++;
+                *at = (tg_state_part){.memory = branch->factor[d],
+                                      .dtype = slot->dtype,
+                                      .shape = {2, {branch->modes.dim[d], branch->modes.rank[d]}}};
+                TG_CALL(entry_name(ctx, slot, (at++)->name, "%d.factor%d", b, d));
             }
         }
         if (branch->kind->is_sparse) {
-            TG_CALL(entry_name(ctx, slot, at->name, "%d.bitmap", b));
-            const int64_t words = tg_bitmap_words(branch->bitmap.n);
-            at->memory = branch->bitmap.words;
-            at->dtype = TG_U64;
-            at->shape = tg_shape_of(1, &words);
-            at++;
+            *at = (tg_state_part){.memory = branch->bitmap.words,
+                                  .dtype = TG_U64,
+                                  .shape = {1, {tg_bitmap_words(branch->bitmap.n)}}};
+            TG_CALL(entry_name(ctx, slot, (at++)->name, "%d.bitmap", b));
         }
     }
     *count = (int)(at - parts);
