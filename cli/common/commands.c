@@ -56,9 +56,10 @@ const cli_option *cli_command_options(const cli_command *command,
     int count = 0;
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         for (const cli_option *row = tables[i]; row && row->name; row++) {
-            if (count < CLI_MAX_OPTIONS - 1) {
-                options[count++] = *row;
+            if (count == CLI_MAX_OPTIONS - 1) {
+                cli_die("%s: more than %d options", command->name, count);
             }
+            options[count++] = *row;
         }
     }
     options[count] = (cli_option){0};

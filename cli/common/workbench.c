@@ -130,8 +130,12 @@ static double complex random_value(uint64_t stream, uint64_t i, bool is_complex)
     const double u = ((double)(random_bits(stream, 2 * i) >> 11) + 0.5) * unit; /* in (0, 1) */
     const double v = (double)(random_bits(stream, 2 * i + 1) >> 11) * unit;
     const double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
-    const double re = radius * cos(angle), im = radius * sin(angle);
-    return is_complex ? CMPLX(re * sqrt(0.5), im * sqrt(0.5)) : CMPLX(re, 0.0);
+    const double share = is_complex ? sqrt(0.5) : 1.0;
+    const double parts[2] = {radius * cos(angle) * share,
+                             is_complex ? radius * sin(angle) * share : 0.0};
+    double complex value; /* CMPLX is not in every C library for clang */
+    memcpy(&value, parts, sizeof value);
+    return value;
 }
 
 /* vectors[d][r * dim + i] for all dimensions, to be freed one by one. */

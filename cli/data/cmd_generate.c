@@ -249,17 +249,17 @@ const cli_command cli_cmd_generate = {
     .args = {1, 1},
     .summary = "Make training and test data from a partial differential equation",
     .description =
-        "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y (points\n"
-        "and values for potential) and all parameters as attributes. A sample depends only on the\n"
-        "seed, its number and the parameters. When interrupted, the samples made so far are kept,\n"
-        "and the same command resumes from there and writes the same bytes; with a larger number\n"
-        "of samples it extends finished files, except those of kolmogorov. Pairs of kolmogorov are\n"
-        "cut from --trajectories N flows: --split later takes the test pairs from later times than\n"
-        "the training pairs, --split shuffled draws them from all pairs, so most have a neighbour\n"
-        "in time in the training set. Processes of mpirun or srun share the samples of the other\n"
-        "equations.\n"
-        "Computes on the CPU, in double precision; --backend cuda generates ns and kolmogorov on a\n"
-        "GPU, many samples of ns at a time.\n"
+        "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y\n"
+        "(points and values for potential) and all parameters as attributes. A sample depends\n"
+        "only on the seed, its number and the parameters. When interrupted, the samples made so\n"
+        "far are kept, and the same command resumes from there and writes the same bytes; with a\n"
+        "larger number of samples it extends finished files, except those of kolmogorov. Pairs\n"
+        "of kolmogorov are cut from --trajectories N flows: --split later takes the test pairs\n"
+        "from later times than the training pairs, --split shuffled draws them from all pairs, so\n"
+        "most have a neighbour in time in the training set. Processes of mpirun or srun share the\n"
+        "samples of the other equations.\n"
+        "Computes on the CPU, in double precision; --backend cuda generates ns and kolmogorov on\n"
+        "a GPU, many samples of ns at a time.\n"
         "With --frames a file has one dataset, tensor (trajectories, frames, space..), which\n"
         "training reads as windows (data.history, data.horizon) without further settings.\n"
         "A range is given as LOW,HIGH. The equations and their defaults:\n",

@@ -132,7 +132,6 @@ static void read_axes(builder *b, const char *section) {
     }
 }
 
-/* Names in the order in which they come. */
 static void read_variants(builder *b) {
     int64_t i = -1;
     for (const char *rest; (rest = next_in(b->file, "variants", &i));) {
@@ -236,7 +235,6 @@ static void read_generate(builder *b) {
 
 /* ---- rows: every variant with every combination of the axes ---- */
 
-/* Keeps the characters allowed in a folder's name; others become '-'. */
 static void append_name(char *name, size_t capacity, const char *text) {
     size_t used = strlen(name);
     for (; *text && used + 1 < capacity; text++) {
