@@ -54,7 +54,7 @@ jq -s -e '[.[0:4], .[4:8]] | map(map(.train.loss)) | transpose | all((.[0] - .[1
     jq -e --slurpfile run <(tail -1 one/metrics.jsonl) '[.moments[].communication] | max == $run[0].memory.communication' \
         >/dev/null || complain "its plan: $(tail -1 one/metrics.jsonl)"
 "$fake" bench comm --backend cuda --transport nccl --steps 1 --json 2>bench.err |
-    jq -e '.ranks == 1 and .transport == "NCCL 2.14.7" and (.operations | length) == 25' >/dev/null ||
+    jq -e '.ranks == 1 and .transport == "NCCL 2.14.7" and (.operations | length) == 30' >/dev/null ||
     complain "bench comm: $(cat bench.err)"
 with_ranks 2 "$fake" info --backend cuda -t1 >info.out 2>&1
 grep -q 'by mpirun, over .*, on GPUs NCCL' info.out || complain "info does not tell: $(cat info.out)"
