@@ -117,8 +117,14 @@ TG_NODISCARD tg_status nn_resampling_fill(tg_fno *fno, void *memory);
 
 /* Bytes allocated for them; 0 without a split. */
 size_t nn_split_bytes(const nn_program *program);
-/* Bytes that the ranks add up and copy in a step. */
-size_t nn_split_sent(const nn_program *program);
+/* What a rank sends in a step: the bytes of messages, sums and copies, as tg_comm_stats counts
+ * them, and the messages one after the other. */
+typedef struct nn_traffic {
+    size_t bytes;
+    int64_t messages;
+} nn_traffic;
+
+nn_traffic nn_split_sent(const nn_program *program);
 TG_NODISCARD tg_status nn_split_fill(tg_fno *fno, void *memory);
 
 /* ---- weights (fno.c) ---- */
@@ -128,11 +134,11 @@ TG_NODISCARD tg_status nn_outline(tg_context *ctx, const tg_fno_config *config,
                                   const nn_split *split, tg_fno **out);
 TG_NODISCARD tg_status nn_create(tg_context *ctx, const tg_fno_config *config,
                                  const nn_split *split, uint64_t seed, tg_fno **out);
-/* tg_fno_plan of one; *sent (NULL: not wanted) the bytes that its ranks add up and copy in a step.
- */
+/* tg_fno_plan of one; *sent (NULL: not wanted): as nn_split_sent. */
 TG_NODISCARD tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
                                int64_t batch, const int64_t *grid, bool training,
-                               const tg_shared_workspace *shared, tg_fno_memory *out, size_t *sent);
+                               const tg_shared_workspace *shared, tg_fno_memory *out,
+                               nn_traffic *sent);
 
 /* The shape of a parameter with the rows of all ranks. */
 static inline tg_shape nn_whole_shape(const tg_fno_param *param) {

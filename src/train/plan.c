@@ -141,9 +141,13 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     p->loss_parts = 0;
     p->max_batch = batch;
     memcpy(p->grid, grid, sizeof grid);
+    nn_traffic sent;
     TG_CALL(nn_plan(p->ctx, &p->config.fno, &p->split, batch, grid, training,
-                    training ? &p->optim.shared : NULL, &p->run,
-                    training ? &p->out->sent_split : NULL));
+                    training ? &p->optim.shared : NULL, &p->run, &sent));
+    if (training) {
+        p->out->sent_split = sent.bytes;
+        p->out->messages_split = sent.messages;
+    }
     return add_loss_workspace(p);
 }
 
@@ -261,6 +265,8 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
     const size_t numbers = is_alone ? 3 : 6;
     const size_t control = numbers * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
     size_t dense = 0, projected = 0, own = 0, all_own = 0, blocks = 0;
+    const int hops = tg_sum_hops(p->ranks), group_hops = tg_sum_hops(tg_run_groups(&p->config));
+    p->out->messages = hops; /* of the bucket */
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const size_t bytes =
@@ -270,6 +276,9 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
         if (tg_is_dense_block(setup, param)) { /* its sum stays where no other group has it */
             own += is_alone ? bytes : 0;
             blocks += sizeof(tg_sum_facts);
+            p->out->messages += group_hops;
+        } else if (!tg_bucket_takes(setup, param)) {
+            p->out->messages += hops;
         }
         all_own += is_alone && setup->blocks && setup->blocks[i].whole > 0 ? bytes : 0;
     }
