@@ -149,7 +149,7 @@ refused 2 "$split: 2 takes full precision of activations, spectra and weights" -
 refused 2 "$split: 2 takes fno.incremental_n_modes: null" --$split 2 --fno.incremental_n_modes '[4, 5]'
 refused 2 "$split: 2 takes fno.architecture: fno" --$split 2 --fno.architecture uno --fno.uno_out_channels '[8, 8]' \
     --fno.uno_n_modes '[[6, 7], [6, 7]]' --fno.uno_scalings '[[1, 1], [1, 1]]' --fno.channel_mlp_skip linear
-refused 2 "$split: 2 goes without distributed.backend: nccl" --$split 2 --distributed.backend nccl
+refused 4 "$split: '2x2': only the first dimension is cut: write 4" --$split 2x2
 refused 2 "$split: 2 goes without opt.track_stable_rank" --$split 2 --opt.track_stable_rank true
 
 [ $failures -eq 0 ]
