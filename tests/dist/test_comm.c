@@ -494,6 +494,49 @@ TEST(values_on_a_device_are_staged) {
     tg_context_destroy(&ctx);
 }
 
+/* Messages of several pieces, each rank's of another size, over `comm`. */
+static int exchange_on_device(tg_context *ctx, tg_comm *comm) {
+    enum { N = 700001 };
+    const int rank = tg_comm_rank(comm), ranks = tg_comm_ranks(comm);
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    const tg_shape out = {1, {N - 1000 * rank}}, in = {1, {N - 1000 * from}};
+    tg_tensor host = {0}, sent = {0}, received = {0};
+    int errors = tg_tensor_create(ctx, TG_MEM_DATA, TG_F64, &out, &host) != TG_OK ||
+                 tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &out, &sent) != TG_OK ||
+                 tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &in, &received) != TG_OK;
+    double *x = host.data;
+    for (int64_t i = 0; errors == 0 && i < out.dim[0]; i++) {
+        x[i] = value_of(rank, i);
+    }
+    errors += errors > 0 || tg_backend_copy(ctx, &host, &sent) != TG_OK ||
+              tg_comm_exchange(comm, to, &sent, from, &received) != TG_OK;
+    tg_tensor_destroy(&host);
+    errors += errors > 0 || tg_tensor_create(ctx, TG_MEM_DATA, TG_F64, &in, &host) != TG_OK ||
+              tg_backend_copy(ctx, &received, &host) != TG_OK;
+    x = host.data;
+    for (int64_t i = 0; errors == 0 && i < in.dim[0]; i++) {
+        errors += x[i] != value_of(from, i);
+    }
+    tg_tensor_destroy(&host);
+    tg_tensor_destroy(&sent);
+    tg_tensor_destroy(&received);
+    return errors;
+}
+
+static int exchange_staged(tg_context *ctx, tg_comm *inner) {
+    const tg_comm_callbacks callbacks = callbacks_of(inner);
+    tg_comm *comm = NULL;
+    int errors = tg_backend_select(ctx, "fake") != TG_OK || exchange_on_device(ctx, inner);
+    errors += tg_comm_create_callbacks(ctx, &callbacks, &comm) != TG_OK;
+    errors += errors > 0 || exchange_on_device(ctx, comm);
+    tg_comm_destroy(&comm);
+    return errors;
+}
+
+TEST(messages_on_a_device_are_staged) {
+    run_ranks(3, 60.0, exchange_staged);
+}
+
 /* ---- launchers ---- */
 
 static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
