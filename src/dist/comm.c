@@ -42,6 +42,9 @@ void tg_comm_destroy(tg_comm **comm) {
     if (!comm || !*comm) {
         return;
     }
+    if ((*comm)->whole && (*comm)->whole->is_broken) {
+        (*comm)->is_broken = true; /* other ranks may not come to close it */
+    }
     if ((*comm)->device) {
         (*comm)->device->close(*comm);
     }
