@@ -1,9 +1,10 @@
 /* tgrad bench comm: time of each operation of a communicator, by message size.
  *
  * Every call starts after a barrier and is timed by rank 0; the first call of each size is a
- * warm-up. Two constants for predictions follow from the all-reduce: the latency is the time of a
- * single number; the link speed follows from the largest message, of which every rank sends
- * 2 (P - 1) / P. `tgrad plan --link` takes the link speed. */
+ * warm-up. In the exchange every rank sends to the next one. Constants for predictions: the latency
+ * is the all-reduce of a single number; the link speed follows from the largest all-reduce, of
+ * which every rank sends 2 (P - 1) / P; the time of a short message is the exchange of a single
+ * number. `tgrad plan --link --latency-us` takes the last two. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,26 +30,32 @@ static tg_status broadcast(tg_comm *comm, const tg_tensor *values) {
     return tg_comm_broadcast(comm, 0, values);
 }
 
+/* Values of f32: a single one, and up to 16 MiB. */
+static const int64_t sizes[] = {1, 256, 16384, 262144, 4194304};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+/* What arrives is put after the largest message. */
+static tg_status exchange(tg_comm *comm, const tg_tensor *values) {
+    const int rank = tg_comm_rank(comm), ranks = tg_comm_ranks(comm);
+    tg_tensor received = *values;
+    received.data = (float *)values->data + sizes[SIZES - 1];
+    return tg_comm_exchange(comm, (rank + 1) % ranks, values, (rank + ranks - 1) % ranks,
+                            &received);
+}
+
 static const struct {
     const char *name;
     operation_fn run;
 } operations[] = {
     {"all_reduce", all_reduce},         {"reduce", reduce},
     {"broadcast", broadcast},           {"reduce_scatter", reduce_scatter},
-    {"all_gather", tg_comm_all_gather},
+    {"all_gather", tg_comm_all_gather}, {"exchange", exchange},
 };
-
-/* Values of f32: a single one, and up to 16 MiB. */
-static const int64_t sizes[] = {1, 256, 16384, 262144, 4194304};
-
-enum {
-    OPERATIONS = sizeof operations / sizeof operations[0],
-    SIZES = sizeof sizes / sizeof sizes[0]
-};
+enum { OPERATIONS = sizeof operations / sizeof operations[0], EXCHANGE = OPERATIONS - 1 };
 
 typedef struct measurement {
     double seconds[OPERATIONS][SIZES]; /* medians */
-    double latency;                    /* seconds */
+    double latency, message;           /* seconds */
     double link;                       /* bytes per second */
 } measurement;
 
@@ -66,7 +73,7 @@ static tg_status measure(tg_context *ctx, tg_comm *comm, operation_fn run, const
 }
 
 static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurement *out) {
-    const tg_shape most = {1, {sizes[SIZES - 1]}};
+    const tg_shape most = {1, {2 * sizes[SIZES - 1]}};
     double *times = cli_need(calloc((size_t)steps, sizeof *times));
     tg_tensor values = {0}, zeros = {0};
     tg_status status = tg_tensor_create(ctx, TG_MEM_COMMUNICATION, TG_F32, &most, &zeros);
@@ -87,6 +94,7 @@ static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurem
     const double ranks = tg_comm_ranks(comm);
     const double sent = 2.0 * (ranks - 1.0) / ranks * (double)(sizes[SIZES - 1] * 4);
     out->latency = out->seconds[0][0];
+    out->message = out->seconds[EXCHANGE][0];
     out->link = sent / out->seconds[0][SIZES - 1];
     tg_tensor_destroy(&values);
     tg_tensor_destroy(&zeros);
@@ -107,10 +115,10 @@ static void print_text(const tg_comm *comm, const measurement *m) {
             printf("  %10.1f", 1e6 * m->seconds[o][s]);
         }
     }
-    printf("\nlatency %.1f us", 1e6 * m->latency);
+    printf("\nlatency %.1f us, message %.1f us", 1e6 * m->latency, 1e6 * m->message);
     if (tg_comm_ranks(comm) > 1) {
-        printf(", link %.3g GB/s (tgrad plan --ranks %d --link %.0fMB)", 1e-9 * m->link,
-               tg_comm_ranks(comm), 1e-6 * m->link);
+        printf(", link %.3g GB/s (tgrad plan --ranks %d --link %.0fMB --latency-us %.1f)",
+               1e-9 * m->link, tg_comm_ranks(comm), 1e-6 * m->link, 1e6 * m->message);
     }
     printf("\n");
 }
@@ -124,10 +132,10 @@ static void print_json(const tg_comm *comm, int64_t steps, const measurement *m)
                                                KV("us", 1e6 * m->seconds[o][s])));
         }
     }
-    cli_json_print(cli_json_new(KV("ranks", tg_comm_ranks(comm)),
-                                KV("transport", tg_comm_get_info(comm).transport),
-                                KV("steps", steps), KV("latency_us", 1e6 * m->latency),
-                                KV("link", m->link), KV("operations", rows)));
+    cli_json_print(cli_json_new(
+        KV("ranks", tg_comm_ranks(comm)), KV("transport", tg_comm_get_info(comm).transport),
+        KV("steps", steps), KV("latency_us", 1e6 * m->latency), KV("message_us", 1e6 * m->message),
+        KV("link", m->link), KV("operations", rows)));
 }
 
 static tg_comm_engine engine_of(const char *word) {

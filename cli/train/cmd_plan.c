@@ -14,6 +14,7 @@ static int64_t batch;
 static int64_t ranks = 1;
 static const char *split;
 static const char *link_speed;
+static const char *latency_us;
 static const char *step_ms;
 static bool shows_paths;
 
@@ -28,6 +29,8 @@ static const cli_option options[] = {
                     "of those, ranks that share each sample; or auto", "1"),
     CLI_OPTION_TEXT("link", 0, &link_speed, NULL, "BYTES",
                     "with --ranks: bandwidth of a link per second, 25GB", NULL),
+    CLI_OPTION_TEXT("latency-us", 0, &latency_us, NULL, "T",
+                    "with --link: time of a short message, us", "0"),
     CLI_OPTION_TEXT("step-ms", 0, &step_ms, NULL, "T",
                     "with --link: compute time of a rank in a step, ms", NULL),
     CLI_OPTION_TEXT("fit", 0, &fit, NULL, "BYTES",
@@ -59,34 +62,42 @@ static const char *method_of(const subject *s) {
 /* Speeds that were asked about; 0: none. */
 typedef struct speeds {
     double link;    /* bytes per second */
+    double latency; /* seconds of a short message */
     double compute; /* seconds of a step */
 } speeds;
 
-static int read_speeds(speeds *out) {
+static int read_time(const char *option, const char *unit, const char *text, double factor,
+                     double *seconds) {
     char *end = NULL;
+    *seconds = text ? factor * strtod(text, &end) : 0.0;
+    return !text || (end != text && *end == '\0' && *seconds > 0.0 && *seconds < 1e9)
+               ? CLI_OK
+               : cli_usage("plan", "%s needs a number of %s, not '%.64s'", option, unit, text);
+}
+
+static int read_speeds(speeds *out) {
     *out = (speeds){0};
-    if ((link_speed && ranks == 1) || (step_ms && !link_speed)) {
-        return cli_usage("plan", "--link goes with --ranks, and --step-ms with --link");
+    if ((link_speed && ranks == 1) || ((step_ms || latency_us) && !link_speed)) {
+        return cli_usage("plan",
+                         "--link goes with --ranks, --step-ms and --latency-us with --link");
     }
     if (link_speed && (!tg_bytes_parse(link_speed, &out->link) || !(out->link >= 1.0))) {
         return cli_usage("plan", "--link needs bytes per second (25GB, 400MB), not '%.64s'",
                          link_speed);
     }
-    out->compute = step_ms ? 1e-3 * strtod(step_ms, &end) : 0.0;
-    if (step_ms && (end == step_ms || *end != '\0' || !(out->compute > 0.0))) {
-        return cli_usage("plan", "--step-ms needs a number of milliseconds, not '%.64s'", step_ms);
-    }
-    return CLI_OK;
+    const int code = read_time("--step-ms", "milliseconds", step_ms, 1e-3, &out->compute);
+    return code != CLI_OK
+               ? code
+               : read_time("--latency-us", "microseconds", latency_us, 1e-6, &out->latency);
 }
 
 /* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of the
- * reduced bytes; with sharded state half of that are the updates that return. Of what the D ranks
- * of a sample exchange, each sends and receives (D - 1) / D. */
+ * reduced bytes; with sharded state half of that are the updates that return. The ranks of a sample
+ * send what is counted. Every message begins when the one before has arrived. */
 static double exchange_time(const tg_train_memory *m, const speeds *at) {
-    const double parts = (double)m->parts;
-    return (2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent +
-            (parts - 1.0) / parts * (double)m->sent_split) /
-           at->link;
+    return (2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent + (double)m->sent_split) /
+               at->link +
+           (double)(m->messages + m->messages_split) * at->latency;
 }
 
 /* Nothing is sent while something is computed. */
@@ -100,8 +111,8 @@ static void print_exchange(const tg_train_memory *m, const speeds *at) {
            (long long)ranks, cli_bytes_text(m->sent, sent), cli_bytes_text(m->sent_dense, dense),
            cli_bytes_text(m->sent_refresh, refresh));
     if (m->parts > 1) {
-        printf("groups of %d share a sample, and exchange %s more in a step\n", m->parts,
-               cli_bytes_text(m->sent_split, sent));
+        printf("groups of %d share a sample: each rank sends %s more in a step, in %lld messages\n",
+               m->parts, cli_bytes_text(m->sent_split, sent), (long long)m->messages_split);
     }
     if (m->sent_updates > 0) {
         printf("moments live on one rank each, rank 0 has most of them; updates of %s are sent "
@@ -112,8 +123,9 @@ static void print_exchange(const tg_train_memory *m, const speeds *at) {
         printf("on links of %.4g GB/s: %.3g ms per step", 1e-9 * at->link,
                1e3 * exchange_time(m, at));
         if (at->compute > 0.0) {
-            printf(", efficiency %.1f %% with %.4g ms of computing", 100.0 * efficiency(m, at),
-                   1e3 * at->compute);
+            printf(", %.4g with %.4g ms of computing, efficiency %.1f %%",
+                   1e3 * (at->compute + exchange_time(m, at)), 1e3 * at->compute,
+                   100.0 * efficiency(m, at));
         }
         printf("\n");
     }
@@ -123,7 +135,8 @@ static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
     json_t *object =
         cli_json_new(KV("count", ranks), KV("sent", m->sent), KV("sent_dense", m->sent_dense),
                      KV("sent_refresh", m->sent_refresh), KV("sent_updates", m->sent_updates),
-                     KV("split", m->parts), KV("sent_split", m->sent_split));
+                     KV("split", m->parts), KV("sent_split", m->sent_split),
+                     KV("messages", m->messages), KV("messages_split", m->messages_split));
     if (at->link > 0.0) {
         cli_json_set(object, "communication_ms", cli_json_real(1e3 * exchange_time(m, at)));
     }

@@ -114,7 +114,7 @@ TG_API int tg_comm_ranks(const tg_comm *comm);
 typedef struct tg_comm_stats {
     int64_t calls;
     int64_t reduced; /* bytes of all_reduce, reduce and reduce_scatter */
-    int64_t copied;  /* bytes of all_gather and broadcast */
+    int64_t copied;  /* bytes of all_gather and broadcast, and those that exchange sent */
     double seconds;  /* in calls, waiting for others included */
 } tg_comm_stats;
 
@@ -156,6 +156,11 @@ TG_API TG_NODISCARD tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor 
 
 /* The values of rank `root`, on every rank. */
 TG_API TG_NODISCARD tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values);
+/* Sends one tensor to rank `to`, while another arrives from rank `from`, whose calls match. Sizes
+ * may differ between ranks, places may not. Every rank takes part in every exchange, with other
+ * ranks than itself unless it is alone. */
+TG_API TG_NODISCARD tg_status tg_comm_exchange(tg_comm *comm, int to, const tg_tensor *sent,
+                                               int from, const tg_tensor *received);
 /* Returns when every rank has called it. */
 TG_API TG_NODISCARD tg_status tg_comm_barrier(tg_comm *comm);
 

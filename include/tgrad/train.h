@@ -209,10 +209,13 @@ typedef struct tg_train_memory {
                             and values are copied beside it */
     size_t sent_updates; /* distributed.shard_state: directions and weights that the owners of
                             moments copy to all beside it (tg_comm_stats.copied) */
-    size_t sent_split;   /* distributed.split: what the ranks of a sample add up and copy in a step
+    size_t sent_split;   /* distributed.split: what a rank sends to those of its sample in a step
                             (reduced and copied) beside it */
-    int parts;           /* .. of which there are so many; 1: not split */
-    int64_t samples;     /* of the first training set; 0: not known from its file or data.n_train */
+    int64_t messages;    /* of the sums between refreshes, one after the other on a tree and back,
+                            without those of a few numbers .. */
+    int64_t messages_split; /* .. and those of sent_split */
+    int parts;              /* .. of which there are so many; 1: not split */
+    int64_t samples; /* of the first training set; 0: not known from its file or data.n_train */
 } tg_train_memory;
 
 /* The memory of a run with these settings: the ledger counts the same, but for category other. Only

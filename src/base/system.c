@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tgrad/tgrad.h"
@@ -157,6 +158,19 @@ static void look_at_groups(const char *root, const group_files *v, double swap, 
     }
 }
 
+/* Lowers *left to what a limit on address space (ulimit -v) leaves. */
+static void look_at_limit(const char *root, double *left) {
+    struct rlimit limit;
+    char folder[PATH];
+    double pages = 0.0;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        snprintf(folder, sizeof folder, "%.400s/proc/self", root) < PATH &&
+        read_number(folder, "statm", &pages)) {
+        const double rest = (double)limit.rlim_cur - pages * (double)sysconf(_SC_PAGESIZE);
+        *left = rest < *left ? rest : *left;
+    }
+}
+
 bool tg_host_memory_left(const char *root, size_t *left) {
     char path[PATH];
     double available = 0.0, swap = 0.0;
@@ -171,6 +185,7 @@ bool tg_host_memory_left(const char *root, size_t *left) {
     for (int i = 0; i < 2; i++) {
         look_at_groups(root, &versions[i], 1024.0 * swap, &rest);
     }
+    look_at_limit(root, &rest);
     *left = rest > 0.0 ? (size_t)rest : 0;
     return true;
 }

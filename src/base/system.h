@@ -43,10 +43,10 @@ typedef struct tg_library_row {
 /* The first name that the library lacks, or NULL. */
 const char *tg_library_read(void *library, const tg_library_row *rows, int count, void *out);
 
-/* Bytes that can be used before the system kills a process: the available memory that Linux reports
- * (with swap), or less where control groups (version 1 or 2, the process's own and its ancestors)
- * allow less; file caches count as free. `root` prefixes /proc and /sys: "" except in tests. False
- * if unknown. */
+/* Bytes that can be used before the system refuses them or kills a process: the available memory
+ * that Linux reports (with swap), or less where control groups (version 1 or 2, the process's own
+ * and its ancestors) or a limit on address space allow less; file caches count as free. `root`
+ * prefixes /proc and /sys: "" except in tests. False if unknown. */
 bool tg_host_memory_left(const char *root, size_t *left);
 
 #endif

@@ -5,6 +5,14 @@
 #include "backend/backend.h"
 #include "tgrad/comm.h"
 
+/* A message to one rank and one from another, which may be the same. */
+typedef struct tg_comm_pair {
+    int to, from;
+    const void *sent;
+    void *received;
+    int64_t sent_bytes, received_bytes; /* 0: no message */
+} tg_comm_pair;
+
 /* A transport for values on the host or on the device: f32 or f64 (pairs count twice), n >= 1.
  * Failures leave their message in comm->ctx. */
 typedef struct tg_comm_ops {
@@ -12,16 +20,17 @@ typedef struct tg_comm_ops {
     tg_status (*reduce)(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
                         void *x);
     tg_status (*broadcast)(tg_comm *comm, int root, int64_t bytes, void *x);
-    /* Begins such a sum; end_sums completes all that were begun. Both NULL: reduce does it at once.
-     */
+    /* Begins such a sum; NULL: reduce does it at once. */
     tg_status (*begin_sum)(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x);
-    tg_status (*end_sums)(tg_comm *comm);
+    /* Begins an exchange; NULL: it is made of broadcasts. */
+    tg_status (*begin_exchange)(tg_comm *comm, const tg_comm_pair *pair);
+    tg_status (*complete)(tg_comm *comm); /* all that was begun; may be NULL */
     /* Device transports only; see tg_comm_begin_queue and tg_comm_group_sums. */
     tg_status (*begin_queue)(tg_comm *comm);
     tg_status (*end_queue)(tg_comm *comm);
     tg_status (*group)(tg_comm *comm, bool begins);
     tg_status (*barrier)(tg_comm *comm); /* host transports */
-    tg_status (*check)(tg_comm *comm);   /* failures of queued operations; NULL: none are queued */
+    tg_status (*check)(tg_comm *comm);   /* failures of queued operations; device transports */
     /* Opens `sub` for this rank and those of its color, `ranks` in all. NULL: it cannot. */
     tg_status (*split)(tg_comm *comm, int color, int ranks, tg_comm *sub);
     void (*end_all)(tg_comm *comm); /* may be NULL */
@@ -52,13 +61,19 @@ TG_NODISCARD tg_status tg_comm_begin(tg_context *ctx, const tg_comm_config *conf
 TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
 
 /* The ranks with the same `color`, in their order: `ranks` of them, the same number for every
- * color. Every rank calls it. Values of a device go through the host. `comm` must live longer. */
+ * color. Every rank calls it. Values of a device go through the host until tg_comm_open_device.
+ * `comm` must live longer. */
 TG_NODISCARD tg_status tg_comm_split(tg_comm *comm, int color, int ranks, tg_comm **out);
 
 /* As tg_comm_reduce with TG_COMM_SUM (owner -1: tg_comm_all_reduce), but may return early: leave
- * the values alone until tg_comm_end_sums. All ranks begin sums in the same order. */
+ * the values alone until tg_comm_complete. All ranks begin sums in the same order. */
 TG_NODISCARD tg_status tg_comm_begin_sum(tg_comm *comm, int owner, const tg_tensor *values);
-TG_NODISCARD tg_status tg_comm_end_sums(tg_comm *comm);
+
+/* As tg_comm_exchange, but may return early: leave both tensors alone until tg_comm_complete. */
+TG_NODISCARD tg_status tg_comm_begin_exchange(tg_comm *comm, int to, const tg_tensor *sent,
+                                              int from, const tg_tensor *received);
+/* Completes the sums and exchanges that were begun. */
+TG_NODISCARD tg_status tg_comm_complete(tg_comm *comm);
 
 /* Whether values of the device are sent on its stream, so that calls with them do not block. */
 bool tg_comm_is_on_stream(const tg_comm *comm);
@@ -82,6 +97,15 @@ tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank);
  * "the settings". */
 TG_NODISCARD tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data,
                                           size_t bytes);
+
+/* Messages one after the other in which values are added up, on a tree of the ranks and back. */
+static inline int tg_sum_hops(int ranks) {
+    int hops = 0;
+    for (int reached = 1; reached < ranks; reached *= 2) {
+        hops += 2;
+    }
+    return hops;
+}
 
 /* Whether nothing is ever sent; true for NULL. */
 bool tg_comm_is_alone(const tg_comm *comm);

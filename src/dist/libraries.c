@@ -32,6 +32,8 @@ static const tg_library_row mpi_functions[] = {
     {"MPI_Ireduce", offsetof(tg_mpi, ireduce)},
     {"MPI_Ibcast", offsetof(tg_mpi, ibcast)},
     {"MPI_Ibarrier", offsetof(tg_mpi, ibarrier)},
+    {"MPI_Isend", offsetof(tg_mpi, isend)},
+    {"MPI_Irecv", offsetof(tg_mpi, irecv)},
 };
 
 /* Handles of Open MPI are addresses of these objects; those of MPICH are numbers. */
@@ -149,6 +151,8 @@ static const tg_library_row nccl_functions[] = {
     {"ncclAllReduce", offsetof(tg_nccl, all_reduce)},
     {"ncclReduce", offsetof(tg_nccl, reduce)},
     {"ncclBroadcast", offsetof(tg_nccl, broadcast)},
+    {"ncclSend", offsetof(tg_nccl, send)},
+    {"ncclRecv", offsetof(tg_nccl, receive)},
     {"ncclGroupStart", offsetof(tg_nccl, group_start)},
     {"ncclGroupEnd", offsetof(tg_nccl, group_end)},
 };

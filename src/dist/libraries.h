@@ -46,6 +46,10 @@ typedef struct tg_mpi {
     int (*ibcast)(void *data, int n, tg_mpi_handle type, int root, tg_mpi_handle comm,
                   tg_mpi_handle *request);
     int (*ibarrier)(tg_mpi_handle comm, tg_mpi_handle *request);
+    int (*isend)(const void *data, int n, tg_mpi_handle type, int to, int tag, tg_mpi_handle comm,
+                 tg_mpi_handle *request);
+    int (*irecv)(void *data, int n, tg_mpi_handle type, int from, int tag, tg_mpi_handle comm,
+                 tg_mpi_handle *request);
     /* clang-format on */
 } tg_mpi;
 
@@ -102,6 +106,8 @@ typedef struct tg_nccl {
                   void *stream);
     int (*broadcast)(const void *send, void *receive, size_t n, int type, int root, void *comm,
                      void *stream);
+    int (*send)(const void *data, size_t n, int type, int to, void *comm, void *stream);
+    int (*receive)(void *data, size_t n, int type, int from, void *comm, void *stream);
     int (*group_start)(void);
     int (*group_end)(void);
     /* clang-format on */

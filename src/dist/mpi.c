@@ -1,5 +1,5 @@
-/* Transport over MPI, and how this process was started. Every operation is a nonblocking
- * collective, polled until the timeout: a rank that died does not hang the others. */
+/* Transport over MPI, and how this process was started. Every operation is nonblocking, and polled
+ * until the timeout: a rank that died does not hang the others. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,10 @@ enum { MAX_PENDING = 64 };
 typedef struct mpi_state {
     const tg_mpi *mpi;
     tg_mpi_handle comm;
-    tg_mpi_handle begun[MAX_PENDING]; /* pending sums */
+    struct {
+        tg_mpi_handle request;
+        const char *name;
+    } begun[MAX_PENDING]; /* sums and messages */
     int begun_count;
     bool finalizes; /* MPI was initialised here */
 } mpi_state;
@@ -65,7 +68,7 @@ static tg_mpi_handle op_of(const tg_mpi *mpi, tg_comm_op op) {
 }
 
 static int piece_of(int64_t n, int64_t first) {
-    return (int)(n - first < MAX_COUNT ? n - first : MAX_COUNT);
+    return (int)(n <= first ? 0 : n - first < MAX_COUNT ? n - first : MAX_COUNT);
 }
 
 /* Starts a reduction of up to MAX_COUNT values to `owner`, or to all. */
@@ -90,31 +93,63 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
     return TG_OK;
 }
 
-static tg_status end_sums(tg_comm *comm) {
+static tg_status complete(tg_comm *comm) {
     mpi_state *s = comm->state;
     tg_status status = TG_OK;
     for (int i = 0; i < s->begun_count && status == TG_OK; i++) {
-        status = await(comm, "a sum", 0, &s->begun[i]);
+        status = await(comm, s->begun[i].name, 0, &s->begun[i].request);
     }
     s->begun_count = 0;
     return status;
 }
 
+/* Remembers what was begun. */
+static tg_status keep(tg_comm *comm, const char *name, int code, tg_mpi_handle request) {
+    mpi_state *s = comm->state;
+    if (code == 0) {
+        s->begun[s->begun_count].request = request;
+        s->begun[s->begun_count++].name = name;
+    }
+    return checked(comm, s->mpi, name, code);
+}
+
 /* MPI makes progress only inside calls: every call tests the pending ones. */
 static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
     mpi_state *s = comm->state;
-    tg_status status = s->begun_count < MAX_PENDING ? TG_OK : end_sums(comm);
+    tg_status status = s->begun_count < MAX_PENDING ? TG_OK : complete(comm);
     if (status != TG_OK || n > MAX_COUNT) {
         return status != TG_OK ? status : reduce(comm, TG_COMM_SUM, owner, dtype, n, x);
     }
     tg_mpi_handle request = 0;
     int is_done = 0, code = 0;
     for (int i = 0; i < s->begun_count && code == 0; i++) {
-        code = s->mpi->test(&s->begun[i], &is_done, s->mpi->status_ignore);
+        code = s->mpi->test(&s->begun[i].request, &is_done, s->mpi->status_ignore);
     }
     code = code == 0 ? start(comm, TG_COMM_SUM, owner, dtype, (int)n, x, &request) : code;
-    s->begun[s->begun_count++] = request;
-    return checked(comm, s->mpi, "a sum", code);
+    return keep(comm, "a sum", code, request);
+}
+
+/* Every rank has begun its first k pieces before it waits, so that none waits for ever. */
+static tg_status begin_exchange(tg_comm *comm, const tg_comm_pair *pair) {
+    const mpi_state *s = comm->state;
+    static const char name[] = "exchange";
+    for (int64_t i = 0; i < pair->sent_bytes || i < pair->received_bytes; i += MAX_COUNT) {
+        const int sent = piece_of(pair->sent_bytes, i);
+        const int received = piece_of(pair->received_bytes, i);
+        tg_mpi_handle request = 0;
+        TG_CALL(s->begun_count + 2 <= MAX_PENDING ? TG_OK : complete(comm));
+        if (received > 0) {
+            const int code = s->mpi->irecv((char *)pair->received + i, received, s->mpi->byte,
+                                           pair->from, 0, s->comm, &request);
+            TG_CALL(keep(comm, name, code, request));
+        }
+        if (sent > 0) {
+            const int code = s->mpi->isend((const char *)pair->sent + i, sent, s->mpi->byte,
+                                           pair->to, 0, s->comm, &request);
+            TG_CALL(keep(comm, name, code, request));
+        }
+    }
+    return TG_OK;
 }
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
@@ -158,7 +193,8 @@ static tg_status split_mpi(tg_comm *comm, int color, int ranks, tg_comm *sub);
 
 static const tg_comm_ops mpi_ops = {.reduce = reduce,
                                     .begin_sum = begin_sum,
-                                    .end_sums = end_sums,
+                                    .begin_exchange = begin_exchange,
+                                    .complete = complete,
                                     .broadcast = broadcast,
                                     .barrier = barrier,
                                     .split = split_mpi,

@@ -166,6 +166,7 @@ typedef struct collective {
     tg_dtype dtype;
     int64_t n;
     void *x;
+    const tg_comm_pair *pair;
     bool is_begun; /* asynchronous, on the side stream */
 } collective;
 
@@ -276,24 +277,50 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
                                        .x = x});
 }
 
-/* On the side stream, which is not synchronized before end_sums. */
-static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
+/* On the side stream, which is not synchronized before complete. */
+static tg_status begin_aside(tg_comm *comm, const collective *q) {
     nccl_state *s = comm->device_state;
     TG_CALL(s->be->ops->stream->follow(s->be, TG_STREAM_SIDE, TG_STREAM_MAIN));
-    TG_CALL(call(comm, &(collective){.name = "a sum",
-                                     .run = run_reduce,
-                                     .is_begun = true,
-                                     .root = owner,
-                                     .dtype = dtype,
-                                     .n = n,
-                                     .x = x}));
+    TG_CALL(call(comm, q));
     pthread_mutex_lock(&s->lock);
     s->since = comm->is_queueing ? s->since : HUGE_VAL;
     pthread_mutex_unlock(&s->lock);
     return TG_OK;
 }
 
-static tg_status end_sums(tg_comm *comm) {
+static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
+    return begin_aside(comm, &(collective){.name = "a sum",
+                                           .run = run_reduce,
+                                           .is_begun = true,
+                                           .root = owner,
+                                           .dtype = dtype,
+                                           .n = n,
+                                           .x = x});
+}
+
+/* In a group, so that no message waits for another; calls of a group may be in progress. */
+static int run_exchange(const nccl_state *s, void *comm, const collective *q) {
+    const tg_comm_pair *p = q->pair;
+    void *const stream = stream_of(s, q);
+    int code = s->nccl->group_start();
+    if (code == TG_NCCL_SUCCESS && p->sent_bytes > 0) {
+        code = s->nccl->send(p->sent, (size_t)p->sent_bytes, TG_NCCL_U8, p->to, comm, stream);
+    }
+    if ((code == TG_NCCL_SUCCESS || code == TG_NCCL_IN_PROGRESS) && p->received_bytes > 0) {
+        code = s->nccl->receive(p->received, (size_t)p->received_bytes, TG_NCCL_U8, p->from, comm,
+                                stream);
+    }
+    const int ended = s->nccl->group_end();
+    return code == TG_NCCL_SUCCESS || code == TG_NCCL_IN_PROGRESS ? ended : code;
+}
+
+static tg_status begin_exchange(tg_comm *comm, const tg_comm_pair *pair) {
+    return begin_aside(
+        comm,
+        &(collective){.name = "exchange", .run = run_exchange, .is_begun = true, .pair = pair});
+}
+
+static tg_status complete(tg_comm *comm) {
     nccl_state *s = comm->device_state;
     pthread_mutex_lock(&s->lock);
     s->since = tg_seconds();
@@ -333,7 +360,8 @@ static void close_nccl(tg_comm *comm) {
 
 static const tg_comm_ops nccl_ops = {.reduce = reduce,
                                      .begin_sum = begin_sum,
-                                     .end_sums = end_sums,
+                                     .begin_exchange = begin_exchange,
+                                     .complete = complete,
                                      .broadcast = broadcast,
                                      .begin_queue = begin_queue,
                                      .end_queue = end_queue,

@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "base/minmax.h"
+#include "dist/comm.h"
 #include "nn/network.h"
 
 enum { HIGHEST_ORDER = 4 };  /* of a Sobolev norm */
@@ -170,11 +171,17 @@ static bool has_differences(const tg_loss_config *config) {
     return found;
 }
 
-size_t nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape,
-                    int parts) {
+nn_traffic nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape,
+                        const nn_split *split) {
     const tg_loss_op op = describe(dtype, shape, NULL, NULL);
-    const size_t powers = (size_t)(config->terms * 2 * op.images) * sizeof(double);
-    return powers + (has_differences(config) ? nn_slab_edges_sent(&op, parts) : 0);
+    const nn_traffic edges = nn_slab_edges_sent(&op, split, shape->dim[2]);
+    nn_traffic sent = {.bytes = (size_t)(config->terms * 2 * op.images) * sizeof(double),
+                       .messages = config->terms * tg_sum_hops(split->parts)};
+    if (has_differences(config)) {
+        sent.bytes += edges.bytes;
+        sent.messages += edges.messages;
+    }
+    return sent;
 }
 
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,

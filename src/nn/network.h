@@ -118,8 +118,8 @@ TG_NODISCARD tg_status nn_resampling_fill(tg_fno *fno, void *memory);
 
 /* Bytes allocated for them; 0 without a split. */
 size_t nn_split_bytes(const nn_program *program);
-/* Bytes that the ranks add up and copy in a step. */
-size_t nn_split_sent(const nn_program *program);
+/* Of a step. */
+nn_traffic nn_split_sent(const nn_program *program);
 TG_NODISCARD tg_status nn_split_fill(tg_fno *fno, void *memory);
 
 /* ---- weights (fno.c) ---- */
@@ -129,11 +129,11 @@ TG_NODISCARD tg_status nn_outline(tg_context *ctx, const tg_fno_config *config,
                                   const nn_split *split, tg_fno **out);
 TG_NODISCARD tg_status nn_create(tg_context *ctx, const tg_fno_config *config,
                                  const nn_split *split, uint64_t seed, tg_fno **out);
-/* tg_fno_plan of one; *sent (NULL: not wanted) the bytes that its ranks add up and copy in a step.
- */
+/* tg_fno_plan of one; *sent (NULL: not wanted): as nn_split_sent. */
 TG_NODISCARD tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
                                int64_t batch, const int64_t *grid, bool training,
-                               const tg_shared_workspace *shared, tg_fno_memory *out, size_t *sent);
+                               const tg_shared_workspace *shared, tg_fno_memory *out,
+                               nn_traffic *sent);
 
 /* The shape of a parameter with the rows of all ranks. */
 static inline tg_shape nn_whole_shape(const tg_fno_param *param) {
@@ -197,8 +197,9 @@ TG_NODISCARD tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
                                nn_loss_work *work, double *loss, double grad_scale, void *dpred);
-/* Bytes that the ranks of a split network, `parts` of them, add up in it. */
-size_t nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape, int parts);
+/* What a rank of a split network sends for it; `shape` has the whole grid. */
+nn_traffic nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape,
+                        const nn_split *split);
 /* The parts of `work` that a loss needs. */
 unsigned nn_loss_parts(const tg_loss_config *config);
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work);

@@ -33,7 +33,7 @@ static tg_status create_transforms(tg_backend *be, const nn_program *program, tg
 
 tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
                   int64_t batch, const int64_t *grid, bool training,
-                  const tg_shared_workspace *shared, tg_fno_memory *out, size_t *sent) {
+                  const tg_shared_workspace *shared, tg_fno_memory *out, nn_traffic *sent) {
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     nn_model model = {0};

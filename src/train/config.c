@@ -170,7 +170,14 @@ tg_status tg_run_read_split(tg_context *ctx, const tg_run_config *config, int *o
     char *end = NULL;
     const long parts = strtol(text, &end, 10);
     const bool is_auto = strcmp(text, "auto") == 0;
+    char *more = NULL;
+    const long across = *end == 'x' && parts >= 1 ? strtol(end + 1, &more, 10) : 0;
     *out = is_auto ? 0 : (int)parts;
+    if (across >= 1 && *more == '\0' && parts <= 1 << 10 && across <= 1 << 10) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "distributed.split: '%s': only the first dimension is cut: write %ld", text,
+                       parts * across);
+    }
     return is_auto || (end != text && *end == '\0' && parts >= 1 && parts <= 1 << 20)
                ? TG_OK
                : tg_fail(ctx, TG_E_CONFIG,
@@ -181,11 +188,10 @@ tg_status tg_run_read_split(tg_context *ctx, const tg_run_config *config, int *o
 static tg_status check_split(tg_context *ctx, int ranks, const tg_run_config *config) {
     const int parts = config->split.parts;
     const unsigned loss = nn_loss_parts(&config->loss);
-    const char *other = config->loop.track_stable_rank                ? "opt.track_stable_rank"
-                        : config->distributed.backend == TG_COMM_NCCL ? "distributed.backend: nccl"
-                        : loss & NN_LOSS_RESIDUAL                     ? "opt.physics"
-                        : loss & NN_LOSS_SPECTRAL                     ? "opt.training_loss: hs<s>"
-                                                                      : NULL;
+    const char *other = config->loop.track_stable_rank ? "opt.track_stable_rank"
+                        : loss & NN_LOSS_RESIDUAL      ? "opt.physics"
+                        : loss & NN_LOSS_SPECTRAL      ? "opt.training_loss: hs<s>"
+                                                       : NULL;
     if (ranks % parts != 0) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "distributed.split: %d rank%s cannot be divided into groups of %d", ranks,

@@ -251,8 +251,8 @@ static tg_status end_sums(tg_exchange *x) {
     if (!x->overlaps) {
         return TG_OK;
     }
-    TG_CALL(tg_comm_end_sums(x->comm));
-    return tg_comm_is_alone(x->replicas) ? TG_OK : tg_comm_end_sums(x->replicas);
+    TG_CALL(tg_comm_complete(x->comm));
+    return tg_comm_is_alone(x->replicas) ? TG_OK : tg_comm_complete(x->replicas);
 }
 
 /* Sends complete sums, from the last parameter to the first as backward computes them. The order is

@@ -113,11 +113,12 @@ static tg_dtype field_of(const planner *p, int64_t samples, tg_shape *shape) {
     return fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
 }
 
-/* Bytes that ranks of a split network add up for a loss. */
-static size_t loss_sent(const planner *p) {
+/* What a rank of a split network sends for a loss. */
+static nn_traffic sent_by_loss(const planner *p) {
     tg_shape shape;
     const tg_dtype dtype = field_of(p, p->max_batch, &shape);
-    return nn_loss_sent(&p->config.loss, dtype, &shape, p->split.parts);
+    const bool is_split = nn_is_split(&p->split);
+    return is_split ? nn_loss_sent(&p->config.loss, dtype, &shape, &p->split) : (nn_traffic){0};
 }
 
 /* Losses in Fourier space and residuals of equations allocate their workspace in the first step
@@ -155,12 +156,14 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     p->loss_parts = 0;
     p->max_batch = batch;
     memcpy(p->grid, grid, sizeof grid);
+    nn_traffic sent;
     TG_CALL(nn_plan(p->ctx, &p->config.fno, &p->split, batch, grid, training,
-                    training ? &p->optim.shared : NULL, &p->run,
-                    training ? &p->out->sent_split : NULL));
+                    training ? &p->optim.shared : NULL, &p->run, &sent));
     TG_CALL(add_loss_workspace(p));
-    if (training && nn_is_split(&p->split)) {
-        p->out->sent_split += loss_sent(p);
+    if (training) {
+        const nn_traffic loss = sent_by_loss(p);
+        p->out->sent_split = sent.bytes + loss.bytes;
+        p->out->messages_split = sent.messages + loss.messages;
     }
     return TG_OK;
 }
@@ -280,6 +283,8 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
     const size_t numbers = is_alone ? 3 : 6;
     const size_t control = numbers * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
     size_t dense = 0, projected = 0, own = 0, all_own = 0, blocks = 0;
+    const int hops = tg_sum_hops(p->ranks), group_hops = tg_sum_hops(tg_run_groups(&p->config));
+    p->out->messages = hops; /* of the bucket */
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const size_t bytes =
@@ -289,6 +294,9 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
         if (tg_is_dense_block(setup, param)) { /* its sum stays where no other group has it */
             own += is_alone ? bytes : 0;
             blocks += sizeof(tg_sum_facts);
+            p->out->messages += group_hops;
+        } else if (!tg_bucket_takes(setup, param)) {
+            p->out->messages += hops;
         }
         all_own += is_alone && setup->blocks && setup->blocks[i].whole > 0 ? bytes : 0;
     }

@@ -350,6 +350,22 @@ fail:
     return status;
 }
 
+/* Groups of ranks wait as long for each other, and send values of a device, as all of them do. */
+static tg_status open_devices(const tg_trainer *t) {
+    const tg_distributed_config *config = &t->model->config.distributed;
+    tg_comm *const comms[] = {t->split.comm, t->replicas};
+    TG_CALL(tg_comm_open_device(t->comm, config->backend));
+    for (int i = 0; i < 2; i++) {
+        if (!tg_comm_is_alone(comms[i])) {
+            const bool is_direct = tg_comm_is_on_stream(t->comm);
+            comms[i]->timeout = config->timeout;
+            TG_CALL(tg_comm_agree(t->comm,
+                                  is_direct ? tg_comm_open_device(comms[i], TG_COMM_NCCL) : TG_OK));
+        }
+    }
+    return TG_OK;
+}
+
 tg_status tg_trainer_create(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
                             const char *run_folder, tg_trainer **out) {
     TG_NEED_OUT(ctx, out, ctx, settings, run_folder);
@@ -360,11 +376,9 @@ tg_status tg_trainer_create(tg_context *ctx, tg_comm *comm, const tg_settings *s
     const bool is_known = status != TG_OK && tg_comm_get_info(comm).has_agreed;
     TG_TRY(is_known ? status : tg_comm_agree(comm, status));
     if ((*out)->comm) {
-        const tg_distributed_config *config = &(*out)->model->config.distributed;
-        comm->timeout = config->timeout;
+        comm->timeout = (*out)->model->config.distributed.timeout;
         TG_TRY(compare_ranks(*out));
-        TG_TRY(
-            tg_comm_open_device(comm, nn_is_split(&(*out)->split) ? TG_COMM_MPI : config->backend));
+        TG_TRY(open_devices(*out));
     }
     return TG_OK;
 fail:

@@ -3,7 +3,9 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/system.h"
 #include "support/cmocka.h"
@@ -80,6 +82,23 @@ TEST(groups_of_version_1) {
     assert_int_equal(left_of("v1"), 2050000);
 }
 
+/* Limits on address space (ulimit -v) leave what the process has not mapped yet. */
+TEST(limits_on_address_space) {
+    struct rlimit before, limit;
+    char pages[64];
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    limit = (struct rlimit){(rlim_t)1 << 46, before.rlim_max};
+    snprintf(pages, sizeof pages, "%lld 77 5 1\n", (1LL << 46) / sysconf(_SC_PAGESIZE) - 100);
+    put("limit", "/proc/meminfo", meminfo);
+    put("limit", "/proc/self/statm", pages);
+    assert_int_equal(left_of("limit"), 10000 * 1024);
+    if (before.rlim_cur == RLIM_INFINITY && setrlimit(RLIMIT_AS, &limit) == 0) {
+        const size_t left = left_of("limit");
+        assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+        assert_int_equal(left, 100 * sysconf(_SC_PAGESIZE));
+    }
+}
+
 static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *at) {
     (void)facts;
     (void)kind;
@@ -89,7 +108,7 @@ static int remove_one(const char *path, const struct stat *facts, int kind, stru
 
 static int remove_trees(void **state) {
     (void)state;
-    static const char *const trees[] = {"none", "plain", "v1", "v2"};
+    static const char *const trees[] = {"none", "plain", "v1", "v2", "limit"};
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
         nftw(test_path(trees[i]), remove_one, 8, FTW_DEPTH | FTW_PHYS);
     }

@@ -20,6 +20,8 @@ enum { MOST_RANKS = 8, SLOT_BYTES = 1 << 16, BAD_OPERATION = 20, REMOTE_ERROR = 
 
 typedef struct meeting {
     atomic_int joined, arrived, generation;
+    int to[MOST_RANKS]; /* in an exchange */
+    size_t bytes[MOST_RANKS];
     max_align_t slot[MOST_RANKS][SLOT_BYTES / sizeof(max_align_t)];
 } meeting;
 
@@ -46,6 +48,8 @@ int ncclReduce(const void *from, void *to, size_t n, int type, int op, int root,
                void *stream);
 int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, void *comm,
                   void *stream);
+int ncclSend(const void *from, size_t n, int type, int to, void *comm, void *stream);
+int ncclRecv(void *to, size_t n, int type, int from, void *comm, void *stream);
 int ncclGroupStart(void);
 int ncclGroupEnd(void);
 
@@ -57,9 +61,10 @@ int ncclGetVersion(int *version) {
 }
 
 int ncclGetUniqueId(tg_nccl_id *id) {
+    static int number;
     const char *folder = getenv("TMPDIR");
-    snprintf(id->bytes, sizeof id->bytes, "%s/fake_nccl.%d", folder ? folder : "/tmp",
-             (int)getpid());
+    snprintf(id->bytes, sizeof id->bytes, "%s/fake_nccl.%d.%d", folder ? folder : "/tmp",
+             (int)getpid(), number++);
     const int file = open(id->bytes, O_RDWR | O_CREAT | O_TRUNC, 0600);
     const int failed = file < 0 || ftruncate(file, sizeof(meeting)) != 0;
     (void)close(file);
@@ -181,18 +186,23 @@ static void combine(const work *w, void *x, size_t n) {
     }
 }
 
-static tg_status run(tg_backend *host, void *arguments) {
-    (void)host;
-    const work *w = arguments;
-    fake_comm *comm = w->comm;
-    const size_t size = w->type == TG_NCCL_F64 ? 8 : w->type == TG_NCCL_F32 ? 4 : 1;
-    const size_t most = SLOT_BYTES / size;
+/* The fault of this process, at one of its operations. */
+static void fail_if_asked(fake_comm *comm) {
     if (++comm->operations == BAD_OPERATION && comm->fault[0]) {
         atomic_store(&comm->has_failed, strcmp(comm->fault, "error") == 0);
         while (!atomic_load(&comm->is_aborted)) {
             rest();
         }
     }
+}
+
+static tg_status run(tg_backend *host, void *arguments) {
+    (void)host;
+    const work *w = arguments;
+    fake_comm *comm = w->comm;
+    const size_t size = w->type == TG_NCCL_F64 ? 8 : w->type == TG_NCCL_F32 ? 4 : 1;
+    const size_t most = SLOT_BYTES / size;
+    fail_if_asked(comm);
     for (size_t i = 0; i < w->n; i += most) {
         const size_t n = w->n - i < most ? w->n - i : most;
         char *x = w->x + i * size;
@@ -214,10 +224,11 @@ static tg_status run(tg_backend *host, void *arguments) {
 
 /* A device comes to its work by itself; this one only while somebody waits, which must not be the
  * host of another rank. */
-static int submit(const work *w, void *stream) {
+static int submit(tg_status (*call)(tg_backend *host, void *arguments), const void *arguments,
+                  size_t bytes, int ranks, void *stream) {
     const fake_stream *to = stream;
-    tg_status status = to->submit(to->be, run, w, sizeof *w);
-    if (status == TG_OK && w->comm->ranks > 1) {
+    tg_status status = to->submit(to->be, call, arguments, bytes);
+    if (status == TG_OK && ranks > 1) {
         status = to->finish(to->be);
     }
     return status == TG_OK ? TG_NCCL_SUCCESS : 3;
@@ -232,19 +243,93 @@ int ncclReduce(const void *from, void *to, size_t n, int type, int op, int root,
                void *stream) {
     const work w = {
         .comm = comm, .x = to, .n = n, .type = type, .op = op, .root = root, .adds = true};
-    return from == to ? submit(&w, stream) : 4;
+    return from == to ? submit(run, &w, sizeof w, w.comm->ranks, stream) : 4;
 }
 
 int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, void *comm,
                   void *stream) {
     const work w = {.comm = comm, .x = to, .n = n, .type = type, .root = root};
-    return from == to ? submit(&w, stream) : 4;
+    return from == to ? submit(run, &w, sizeof w, w.comm->ranks, stream) : 4;
+}
+
+/* ---- messages: one each way in a group, of all ranks at once ---- */
+
+typedef struct messages {
+    fake_comm *comm;
+    void *stream;
+    const char *sent;
+    char *received;
+    size_t sent_bytes, received_bytes;
+    int to, from; /* -1: none */
+} messages;
+
+static messages grouped;
+static bool is_grouping;
+
+static tg_status exchange(tg_backend *host, void *arguments) {
+    (void)host;
+    const messages *m = arguments;
+    meeting *shared = m->comm->shared;
+    const int rank = m->comm->rank;
+    size_t most = 0;
+    fail_if_asked(m->comm);
+    shared->to[rank] = m->to;
+    shared->bytes[rank] = m->sent_bytes;
+    if (!meet(m->comm)) {
+        return TG_OK;
+    }
+    for (int i = 0; i < m->comm->ranks; i++) {
+        most = shared->bytes[i] > most ? shared->bytes[i] : most;
+    }
+    const bool fits =
+        m->from < 0 || (shared->to[m->from] == rank && shared->bytes[m->from] == m->received_bytes);
+    atomic_fetch_or(&m->comm->has_failed, !fits);
+    for (size_t i = 0; i <= most; i += SLOT_BYTES) {
+        const size_t out = m->sent_bytes <= i ? 0 : m->sent_bytes - i;
+        const size_t in = m->received_bytes <= i ? 0 : m->received_bytes - i;
+        if (out > 0) {
+            memcpy(shared->slot[rank], m->sent + i, out < SLOT_BYTES ? out : SLOT_BYTES);
+        }
+        if (!meet(m->comm)) {
+            break;
+        }
+        if (in > 0) {
+            memcpy(m->received + i, shared->slot[m->from], in < SLOT_BYTES ? in : SLOT_BYTES);
+        }
+        if (!meet(m->comm)) {
+            break;
+        }
+    }
+    return TG_OK;
+}
+
+int ncclSend(const void *from, size_t n, int type, int to, void *comm, void *stream) {
+    grouped.comm = comm;
+    grouped.stream = stream;
+    grouped.sent = from;
+    grouped.sent_bytes = n;
+    grouped.to = to;
+    return is_grouping && type == TG_NCCL_U8 ? TG_NCCL_IN_PROGRESS : 4;
+}
+
+int ncclRecv(void *to, size_t n, int type, int from, void *comm, void *stream) {
+    grouped.comm = comm;
+    grouped.stream = stream;
+    grouped.received = to;
+    grouped.received_bytes = n;
+    grouped.from = from;
+    return is_grouping && type == TG_NCCL_U8 ? TG_NCCL_IN_PROGRESS : 4;
 }
 
 int ncclGroupStart(void) {
+    grouped = (messages){.to = -1, .from = -1};
+    is_grouping = true;
     return TG_NCCL_SUCCESS;
 }
 
 int ncclGroupEnd(void) {
-    return TG_NCCL_SUCCESS;
+    is_grouping = false;
+    return grouped.comm
+               ? submit(exchange, &grouped, sizeof grouped, grouped.comm->ranks, grouped.stream)
+               : TG_NCCL_SUCCESS;
 }

@@ -125,6 +125,28 @@ static int check_copies(tg_comm *comm, int64_t n) {
     return errors + (whole != n);
 }
 
+/* What rank r sends in step s has n + r values that both ranks know. */
+static int check_exchanges(tg_comm *comm, int64_t n) {
+    const int rank = tg_comm_rank(comm), ranks = tg_comm_ranks(comm);
+    int32_t sent[MOST + MOST_RANKS], received[MOST + MOST_RANKS];
+    int errors = 0;
+    for (int step = ranks > 1 ? 1 : 0; step < ranks; step++) {
+        const int to = (rank + step) % ranks, from = (rank + ranks - step) % ranks;
+        const tg_tensor out = wrap(TG_I32, n - 1 + rank, sent);
+        const tg_tensor in = wrap(TG_I32, n - 1 + from, received);
+        for (int64_t i = 0; i < n + MOST_RANKS; i++) {
+            sent[i] = (int32_t)(1000 * rank + step + 7 * i);
+            received[i] = -1;
+        }
+        errors += tg_comm_exchange(comm, to, &out, from, &in) != TG_OK;
+        for (int64_t i = 0; i < n + MOST_RANKS; i++) {
+            const int32_t wanted = i < n - 1 + from ? (int32_t)(1000 * from + step + 7 * i) : -1;
+            errors += received[i] != wanted;
+        }
+    }
+    return errors;
+}
+
 /* Sums of values of all magnitudes, twice: the same bits, on every rank. */
 static int check_bits(tg_comm *comm) {
     enum { N = 513 };
@@ -169,7 +191,7 @@ static int check_operations(tg_context *ctx, tg_comm *comm) {
             errors += check_reductions(comm, (tg_comm_op)op, TG_F32, sizes[i]);
             errors += check_reductions(comm, (tg_comm_op)op, TG_F64, sizes[i]);
         }
-        errors += check_copies(comm, sizes[i]);
+        errors += check_copies(comm, sizes[i]) + check_exchanges(comm, sizes[i]);
     }
     errors += check_complex(comm) + check_bits(comm) + check_agreement(ctx, comm);
     errors += tg_comm_barrier(comm) != TG_OK;
@@ -348,6 +370,34 @@ TEST(a_late_rank_is_an_error_on_all) {
     run_ranks(3, 0.05, two_wait_in_vain);
 }
 
+/* Rank 1 expects less than rank 0 sends. */
+static int different_messages(tg_context *ctx, tg_comm *comm, const char *sentence) {
+    double x[4] = {0};
+    const int rank = tg_comm_rank(comm);
+    const tg_tensor sent = wrap(TG_F64, 2, x), received = wrap(TG_F64, 2 - rank, x + 2);
+    const tg_status status = tg_comm_exchange(comm, 1 - rank, &sent, 1 - rank, &received);
+    return rank == 0 ? status != TG_E_BACKEND
+                     : status != TG_E_ARGUMENT || !strstr(tg_context_error(ctx), sentence);
+}
+
+static int different_messages_of_threads(tg_context *ctx, tg_comm *comm) {
+    return different_messages(ctx, comm, "8 bytes, but rank 0 is in exchange of 16");
+}
+
+static int different_messages_of_callbacks(tg_context *ctx, tg_comm *inner) {
+    const tg_comm_callbacks callbacks = callbacks_of(inner);
+    tg_comm *comm = NULL;
+    int errors = tg_comm_create_callbacks(ctx, &callbacks, &comm) != TG_OK;
+    errors += different_messages(ctx, comm, "16 bytes from rank 0, not 8 from 0");
+    tg_comm_destroy(&comm);
+    return errors;
+}
+
+TEST(messages_of_another_size_are_refused) {
+    run_ranks(2, 60.0, different_messages_of_threads);
+    run_ranks(2, 60.0, different_messages_of_callbacks);
+}
+
 static int different_calls(tg_context *ctx, tg_comm *comm) {
     double x[2] = {1.0, 2.0};
     const tg_tensor values = wrap(TG_F64, 1 + tg_comm_rank(comm), x);
@@ -378,6 +428,9 @@ TEST(wrong_values_are_refused) {
     assert_non_null(strstr(tg_context_error(ctx), "sum of u8"));
     assert_int_equal(tg_comm_broadcast(comm, 1, &values), TG_E_ARGUMENT);
     assert_int_equal(tg_comm_reduce(comm, TG_COMM_SUM, -1, &values), TG_E_ARGUMENT);
+    assert_int_equal(tg_comm_exchange(comm, 0, &values, 1, &values), TG_E_ARGUMENT);
+    assert_int_equal(tg_comm_exchange(comm, 0, &values, 0, &bytes), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "32 bytes for itself, not 4"));
     assert_int_equal(tg_comm_create_mpi(ctx, x, NULL, &(tg_comm *){NULL}) != TG_OK, true);
     tg_comm_destroy(&comm);
     tg_context_destroy(&ctx);
@@ -439,6 +492,49 @@ TEST(values_on_a_device_are_staged) {
     tg_tensor_destroy(&device);
     tg_comm_destroy(&comm);
     tg_context_destroy(&ctx);
+}
+
+/* Messages of several pieces, each rank's of another size, over `comm`. */
+static int exchange_on_device(tg_context *ctx, tg_comm *comm) {
+    enum { N = 700001 };
+    const int rank = tg_comm_rank(comm), ranks = tg_comm_ranks(comm);
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    const tg_shape out = {1, {N - 1000 * rank}}, in = {1, {N - 1000 * from}};
+    tg_tensor host = {0}, sent = {0}, received = {0};
+    int errors = tg_tensor_create(ctx, TG_MEM_DATA, TG_F64, &out, &host) != TG_OK ||
+                 tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &out, &sent) != TG_OK ||
+                 tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &in, &received) != TG_OK;
+    double *x = host.data;
+    for (int64_t i = 0; errors == 0 && i < out.dim[0]; i++) {
+        x[i] = value_of(rank, i);
+    }
+    errors += errors > 0 || tg_backend_copy(ctx, &host, &sent) != TG_OK ||
+              tg_comm_exchange(comm, to, &sent, from, &received) != TG_OK;
+    tg_tensor_destroy(&host);
+    errors += errors > 0 || tg_tensor_create(ctx, TG_MEM_DATA, TG_F64, &in, &host) != TG_OK ||
+              tg_backend_copy(ctx, &received, &host) != TG_OK;
+    x = host.data;
+    for (int64_t i = 0; errors == 0 && i < in.dim[0]; i++) {
+        errors += x[i] != value_of(from, i);
+    }
+    tg_tensor_destroy(&host);
+    tg_tensor_destroy(&sent);
+    tg_tensor_destroy(&received);
+    return errors;
+}
+
+static int exchange_staged(tg_context *ctx, tg_comm *inner) {
+    const tg_comm_callbacks callbacks = callbacks_of(inner);
+    tg_comm *comm = NULL;
+    int errors = tg_backend_select(ctx, "fake") != TG_OK || exchange_on_device(ctx, inner);
+    errors += tg_comm_create_callbacks(ctx, &callbacks, &comm) != TG_OK;
+    errors += errors > 0 || exchange_on_device(ctx, comm);
+    tg_comm_destroy(&comm);
+    return errors;
+}
+
+TEST(messages_on_a_device_are_staged) {
+    run_ranks(3, 60.0, exchange_staged);
 }
 
 /* ---- launchers ---- */

@@ -17,7 +17,8 @@ for ranks in 2 3 4; do
 done
 # tgrad bench comm: a row for every operation and size, and a link that plan takes; not of one process.
 with_ranks 2 "$build/bin/tgrad" bench comm --steps 2 --threads 1 --json >"$work/comm.json" 2>"$work/comm.err" &&
-    jq -e '.ranks == 2 and .steps == 2 and .latency_us > 0 and .link > 0 and (.operations | length) == 25 and
+    jq -e '.ranks == 2 and .steps == 2 and .latency_us > 0 and .message_us > 0 and .link > 0 and
+        (.operations | length) == 30 and
         (.operations | all(.us > 0))' "$work/comm.json" >/dev/null &&
     grep -q 'needs at least two processes' <<<"$("$build/bin/tgrad" bench comm --threads 1 2>&1)" || {
     echo "FAILED: bench comm: $(cat "$work/comm.json" "$work/comm.err")" >&2

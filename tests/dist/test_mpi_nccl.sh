@@ -29,6 +29,13 @@ train() {
 }
 over() { grep -q "^$2 over $3: " "$1.out" || complain "$1, over what: $(grep over "$1.out")"; }
 
+# same_losses <run> <run>: up to rounding.
+same_losses() {
+    jq -s -e '[.[0:4], .[4:8]] | map(map(.train.loss)) | transpose | length == 4 and
+        all((.[0] - .[1] | fabs) <= 1e-6 * .[0])' "$1/metrics.jsonl" "$2/metrics.jsonl" >/dev/null ||
+        complain "$1 and $2: $(cut -c1-80 "$1/metrics.jsonl" "$2/metrics.jsonl")"
+}
+
 # Two ranks with a device each: NCCL unless told otherwise, and the same bits.
 train 2 nccl
 over nccl '2 ranks' '.*MPI.*, on GPUs NCCL 2.14.7'
@@ -44,17 +51,29 @@ same_arrays overlap nccl
 train 2 overlap_sharded "${overlap[@]}" "${shards[@]}"
 same_arrays overlap_sharded nccl
 
+# Ranks that share each sample: in one group the bits of what goes through the host, in two, where MPI adds in another
+# order, the losses.
+for how in '2 2' '3 3' '4 2'; do
+    read -r ranks split <<<"$how"
+    for options in '' '--opt.name adam --distributed.overlap true'; do
+        read -ra words <<<"$options"
+        train "$ranks" "split$ranks" --force --distributed.split "$split" --distributed.backend nccl "${words[@]}"
+        over "split$ranks" "$ranks ranks" '.*MPI.*, on GPUs NCCL 2.14.7'
+        train "$ranks" "host$ranks" --force --distributed.split "$split" --distributed.backend mpi "${words[@]}"
+        "same_$([ "$ranks" = "$split" ] && echo arrays || echo losses)" "split$ranks" "host$ranks"
+    done
+done
+
 # One process: everything goes the way of several.
 "${command[@]}" --run alone >alone.out 2>&1 || complain "one process: $(tail -3 alone.out)"
 "${command[@]}" --run one --distributed.backend nccl >one.out 2>&1 || complain "NCCL with one rank: $(tail -3 one.out)"
 over one '1 rank' 'NCCL 2.14.7'
-jq -s -e '[.[0:4], .[4:8]] | map(map(.train.loss)) | transpose | all((.[0] - .[1] | fabs) <= 1e-6 * .[0])' \
-    alone/metrics.jsonl one/metrics.jsonl >/dev/null || complain "one rank: $(cut -c1-80 alone/metrics.jsonl one/metrics.jsonl)"
+same_losses alone one
 "$fake" plan config.yaml --backend cuda --threads 1 --distributed.backend nccl --json 2>/dev/null |
     jq -e --slurpfile run <(tail -1 one/metrics.jsonl) '[.moments[].communication] | max == $run[0].memory.communication' \
         >/dev/null || complain "its plan: $(tail -1 one/metrics.jsonl)"
 "$fake" bench comm --backend cuda --transport nccl --steps 1 --json 2>bench.err |
-    jq -e '.ranks == 1 and .transport == "NCCL 2.14.7" and (.operations | length) == 25' >/dev/null ||
+    jq -e '.ranks == 1 and .transport == "NCCL 2.14.7" and (.operations | length) == 30' >/dev/null ||
     complain "bench comm: $(cat bench.err)"
 with_ranks 2 "$fake" info --backend cuda -t1 >info.out 2>&1
 grep -q 'by mpirun, over .*, on GPUs NCCL' info.out || complain "info does not tell: $(cat info.out)"
@@ -93,6 +112,8 @@ late='was not finished within 1 s (distributed.timeout): another rank is late or
 faulty silent 1 "rank [01] of 2: .* $late"
 faulty hang 1 "rank [01] of 2: .* $late"
 faulty hang 1 "rank [01] of 2: .* $late" "${overlap[@]}"
+faulty hang 1 "rank [01] of 2: .* $late" --distributed.split 2
 faulty error 60 'rank 1 of 2: NCCL: remote process exited: a fault of the test'
+faulty error 60 'rank 1 of 2: NCCL: remote process exited: a fault of the test' --distributed.split 2
 
 [ $failures -eq 0 ]

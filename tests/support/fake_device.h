@@ -44,7 +44,7 @@ void fake_device_fail_graph(long n);
 void fake_device_set_capturing(bool captures);
 
 /* There are two, and streams of each: they all wait for one another, as one queue. */
-enum { FAKE_DEVICES = 2 };
+enum { FAKE_DEVICES = 4 };
 void *fake_device_stream(int device);
 
 /* ---- shared by the files of the device ---- */

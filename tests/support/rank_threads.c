@@ -147,7 +147,8 @@ static tg_status show(tg_comm *comm, const char *name, int64_t n, void *x) {
 /* ---- operations ---- */
 
 static const char all_reduce_name[] = "all-reduce", reduce_name[] = "reduce",
-                  broadcast_name[] = "broadcast", barrier_name[] = "barrier";
+                  broadcast_name[] = "broadcast", barrier_name[] = "barrier",
+                  exchange_name[] = "exchange";
 
 static double combine(double a, double b, tg_comm_op op) {
     return op == TG_COMM_SUM ? a + b : (a > b || a != a ? a : b);
@@ -201,6 +202,21 @@ fail:
     return status;
 }
 
+static tg_status begin_exchange(tg_comm *comm, const tg_comm_pair *pair) {
+    tg_comm_group *group = comm->state;
+    const shown *other = &group->at[pair->from];
+    group->at[comm->rank] = (shown){exchange_name, pair->sent_bytes, (void *)(uintptr_t)pair->sent};
+    TG_CALL(meet(comm, exchange_name));
+    if (other->name != exchange_name || other->n != pair->received_bytes) {
+        return tg_fail(comm->ctx, TG_E_ARGUMENT,
+                       "rank %d of %d: exchange of %lld bytes, but rank %d is in %s of %lld",
+                       comm->rank, comm->ranks, (long long)pair->received_bytes, pair->from,
+                       other->name, (long long)other->n);
+    }
+    memcpy(pair->received, other->x, (size_t)other->n);
+    return meet(comm, exchange_name);
+}
+
 static tg_status barrier(tg_comm *comm) {
     const tg_status status = show(comm, barrier_name, 0, NULL);
     return status == TG_OK ? meet(comm, barrier_name) : status;
@@ -213,8 +229,11 @@ static void leave(tg_comm *comm) {
     pthread_mutex_unlock(&group->mutex);
 }
 
-static const tg_comm_ops part_ops = {
-    .reduce = reduce, .broadcast = broadcast, .barrier = barrier, .end_all = leave};
+static const tg_comm_ops part_ops = {.reduce = reduce,
+                                     .broadcast = broadcast,
+                                     .begin_exchange = begin_exchange,
+                                     .barrier = barrier,
+                                     .end_all = leave};
 
 /* One part of all ranks, which meet in turn with those of the whole. */
 static tg_status split(tg_comm *comm, int color, int ranks, tg_comm *sub) {
@@ -231,6 +250,7 @@ static tg_status split(tg_comm *comm, int color, int ranks, tg_comm *sub) {
 
 static const tg_comm_ops thread_ops = {.reduce = reduce,
                                        .broadcast = broadcast,
+                                       .begin_exchange = begin_exchange,
                                        .barrier = barrier,
                                        .split = split,
                                        .end_all = leave,

@@ -4,6 +4,9 @@
  *   TO_MODES    y = sum over the ranks of A x: to each rank its block of the modes of dimension 0
  *   FROM_MODES  y = A^H x for the rows of this rank, x the blocks of all ranks
  *
+ * Of D ranks each sends D - 1 blocks to one other rank at a time; meanwhile the next product is
+ * computed.
+ *
  * A[k, n] = exp(-2 pi i f_k n / N), 0 for modes without a frequency f_k of the grid. The other
  * dimensions are transformed before TO_MODES and after FROM_MODES (spectral.c). In 1-D, half of the
  * spectrum of real data represents both its sides, as in backend.h: where one direction is the
@@ -12,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "dist/comm.h"
 #include "nn/ops.h"
 #include "tensor/element.h"
 
@@ -82,12 +86,13 @@ static nn_rows block_of(const nn_program *p, const nn_transform *t, int part) {
     return nn_rows_of(&p->model->split, part, t->first_modes);
 }
 
-/* For every array of the batch the product of the rows of one block with the slab, or the adjoint,
- * which is added to y after the first block. */
-static tg_status multiply(const tg_fno *fno, const nn_op *op, nn_rows block, const void *x,
-                          void *y) {
+/* For every array of the batch the product of the rows of a part's block with the slab, or the
+ * adjoint, which is added to y unless it is the first. */
+static tg_status multiply(const tg_fno *fno, const nn_op *op, int part, bool is_first,
+                          const void *x, void *y) {
     const nn_program *p = &fno->run.program;
     const nn_transform *t = &p->transforms[op->transform];
+    const nn_rows block = block_of(p, t, part);
     const bool inwards = op->kind == NN_TO_MODES;
     const nn_value *v = &p->values[op->in[NN_X]];
     const bool is_weighted = t->is_halved && op->is_adjoint == inwards;
@@ -99,7 +104,7 @@ static tg_status multiply(const tg_fno *fno, const nn_op *op, nn_rows block, con
         .n = points,
         .k = inwards ? slab : block.count,
         .alpha = {1.0, 0.0},
-        .beta = {inwards || block.first == 0 ? 0.0 : 1.0, 0.0},
+        .beta = {is_first ? 0.0 : 1.0, 0.0},
         .a = nn_element(v->dtype, t->matrix, (is_weighted ? entries(t) : 0) + block.first * slab),
         .lda = slab,
         .b = x,
@@ -113,50 +118,100 @@ static tg_status multiply(const tg_fno *fno, const nn_op *op, nn_rows block, con
     return fno->be->ops->gemm(fno->be, &gemm);
 }
 
-static tg_tensor block_at(const tg_fno *fno, const nn_op *op, nn_rows block, void *data) {
-    const nn_value *v = &fno->run.program.values[op->in[NN_X]];
-    const int64_t points = fno->run.program.transforms[op->transform].mode_count;
-    const tg_shape shape = {2, {fno->run.batch * v->channels, block.count * points}};
-    return tg_backend_view(fno->be, v->dtype, &shape, data);
-}
-
-static tg_status run_to_modes(tg_fno *fno, const nn_op *op) {
-    const nn_split *split = &fno->model.split;
-    const nn_transform *t = &fno->run.program.transforms[op->transform];
-    for (int part = 0; part < split->parts; part++) {
-        const nn_rows block = block_of(&fno->run.program, t, part);
-        void *to = part == split->part ? nn_data(fno, op->out[0]) : nn_data(fno, op->scratch[0]);
-        const tg_tensor sum = block_at(fno, op, block, to);
-        TG_CALL(multiply(fno, op, block, nn_data(fno, op->in[NN_X]), to));
-        TG_CALL(tg_comm_reduce(split->comm, TG_COMM_SUM, part, &sum));
-    }
-    return TG_OK;
-}
-
-static tg_status run_from_modes(tg_fno *fno, const nn_op *op) {
-    const nn_split *split = &fno->model.split;
-    const nn_transform *t = &fno->run.program.transforms[op->transform];
-    for (int part = 0; part < split->parts; part++) {
-        const nn_rows block = block_of(&fno->run.program, t, part);
-        void *from =
-            part == split->part ? nn_data(fno, op->in[NN_X]) : nn_data(fno, op->scratch[0]);
-        const tg_tensor values = block_at(fno, op, block, from);
-        TG_CALL(tg_comm_broadcast(split->comm, part, &values));
-        TG_CALL(multiply(fno, op, block, from, nn_data(fno, op->out[0])));
-    }
-    return TG_OK;
+/* Elements of a part's block for every array of a batch. */
+static int64_t block_size(const nn_program *p, const nn_op *op, int64_t batch, int part) {
+    const nn_transform *t = &p->transforms[op->transform];
+    return batch * p->values[op->in[NN_X]].channels * block_of(p, t, part).count * t->mode_count;
 }
 
 /* The largest block of another rank. */
-static void block_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    (void)be;
-    const nn_transform *t = &p->transforms[op->transform];
-    const nn_value *v = &p->values[op->in[NN_X]];
+static int64_t largest_other(const nn_program *p, const nn_op *op) {
     int64_t most = 0;
     for (int part = 0; part < p->model->split.parts; part++) {
-        most = tg_max(most, block_of(p, t, part).count);
+        const bool is_own = part == p->model->split.part;
+        most = is_own ? most : tg_max(most, block_size(p, op, p->batch, part));
     }
-    bytes[0] = (size_t)(p->batch * v->channels * most * t->mode_count) * tg_dtype_size(v->dtype);
+    return most;
+}
+
+static tg_tensor block_at(const tg_fno *fno, const nn_op *op, int part, void *data) {
+    const nn_program *p = &fno->run.program;
+    const tg_shape shape = {1, {block_size(p, op, fno->run.batch, part)}};
+    return tg_backend_view(fno->be, p->values[op->in[NN_X]].dtype, &shape, data);
+}
+
+/* The block of another part that a step sends or receives: two of them take turns, one of which
+ * travels while the other is used. */
+static tg_tensor block_in_turn(const tg_fno *fno, const nn_op *op, int part, int step) {
+    const nn_program *p = &fno->run.program;
+    const tg_dtype dtype = p->values[op->in[NN_X]].dtype;
+    const int64_t at = (step - 1) % 2 * largest_other(p, op);
+    return block_at(fno, op, part, nn_element(dtype, nn_data(fno, op->scratch[0]), at));
+}
+
+/* Completes an exchange, whatever became of the product made meanwhile. */
+static tg_status complete(const tg_fno *fno, tg_status made) {
+    const tg_status status = tg_comm_complete(fno->model.split.comm);
+    return made == TG_OK ? status : made;
+}
+
+/* Step s sends what this rank has of the block of part + s, and adds to its own block what part - s
+ * has of it: in the same order every time. */
+static tg_status run_to_modes(tg_fno *fno, const nn_op *op) {
+    const nn_split *split = &fno->model.split;
+    const int part = split->part, parts = split->parts;
+    const void *x = nn_data(fno, op->in[NN_X]);
+    void *y = nn_data(fno, op->out[0]);
+    const tg_tensor received = block_at(fno, op, part, nn_data(fno, op->scratch[1]));
+    tg_tensor sent = block_in_turn(fno, op, (part + 1) % parts, 1);
+    TG_CALL(multiply(fno, op, (part + 1) % parts, true, x, sent.data));
+    for (int step = 1; step < parts; step++) {
+        const int to = (part + step) % parts, from = (part + parts - step) % parts;
+        const int next = (to + 1) % parts;
+        tg_status status = tg_comm_begin_exchange(split->comm, to, &sent, from, &received);
+        TG_CALL(status);
+        if (step == 1) {
+            status = multiply(fno, op, part, true, x, y);
+        }
+        if (status == TG_OK && next != part) {
+            sent = block_in_turn(fno, op, next, step + 1);
+            status = multiply(fno, op, next, true, x, sent.data);
+        }
+        TG_CALL(complete(fno, status));
+        TG_CALL(fno->be->ops->axpy(fno->be, received.dtype, tg_tensor_numel(&received),
+                                   (tg_scalar){1.0, 0.0}, received.data, y));
+    }
+    return TG_OK;
+}
+
+/* Step s sends the own block to part + s, and receives that of part - s while the one before is
+ * used. */
+static tg_status run_from_modes(tg_fno *fno, const nn_op *op) {
+    const nn_split *split = &fno->model.split;
+    const int part = split->part, parts = split->parts;
+    void *y = nn_data(fno, op->out[0]);
+    const tg_tensor own = block_at(fno, op, part, nn_data(fno, op->in[NN_X]));
+    tg_tensor here = own;
+    int whose = part;
+    for (int step = 1; step < parts; step++) {
+        const int to = (part + step) % parts, from = (part + parts - step) % parts;
+        const tg_tensor received = block_in_turn(fno, op, from, step);
+        TG_CALL(tg_comm_begin_exchange(split->comm, to, &own, from, &received));
+        TG_CALL(complete(fno, multiply(fno, op, whose, step == 1, here.data, y)));
+        here = received;
+        whose = from;
+    }
+    return multiply(fno, op, whose, false, here.data, y);
+}
+
+/* Up to two blocks of other ranks, and what is received of the own one. */
+static void block_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    (void)be;
+    const nn_split *split = &p->model->split;
+    const size_t size = tg_dtype_size(p->values[op->in[NN_X]].dtype);
+    bytes[0] = (size_t)(tg_min(split->parts - 1, 2) * largest_other(p, op)) * size;
+    bytes[1] =
+        op->kind == NN_TO_MODES ? (size_t)block_size(p, op, p->batch, split->part) * size : 0;
 }
 
 static double product_flops(const nn_program *p, const nn_op *op) {
@@ -205,18 +260,24 @@ const nn_kind_row nn_kind_from_modes = {.name = "rows from modes of the first di
 
 /* ---- what is sent ---- */
 
-size_t nn_split_sent(const nn_program *p) {
-    size_t bytes = 0;
-    for (int i = 0; i < p->op_count; i++) {
+nn_traffic nn_split_sent(const nn_program *p) {
+    const nn_split *split = &p->model->split;
+    nn_traffic sent = {0};
+    for (int i = 0; i < p->op_count && nn_is_split(split); i++) {
         const nn_op *op = &p->ops[i];
         if (op->kind == NN_TO_MODES || op->kind == NN_FROM_MODES) {
-            const nn_transform *t = &p->transforms[op->transform];
-            const nn_value *x = &p->values[op->in[NN_X]];
-            bytes += (size_t)(p->batch * x->channels * t->first_modes * t->mode_count) *
-                     tg_dtype_size(x->dtype);
+            const bool inwards = op->kind == NN_TO_MODES;
+            for (int part = 0; part < split->parts; part++) {
+                const int64_t block = block_size(p, op, p->batch, inwards ? part : split->part);
+                sent.bytes += part == split->part
+                                  ? 0
+                                  : (size_t)block * tg_dtype_size(p->values[op->in[NN_X]].dtype);
+            }
+            sent.messages += split->parts - 1;
+        } else if (op->kind == NN_NORM || op->kind == NN_NORM_BACK) {
+            sent.bytes += nn_norm_sent(p, op);
+            sent.messages += tg_sum_hops(split->parts);
         }
-        const bool is_norm = op->kind == NN_NORM || op->kind == NN_NORM_BACK;
-        bytes += is_norm ? nn_norm_sent(p, op) : 0;
     }
-    return bytes;
+    return sent;
 }

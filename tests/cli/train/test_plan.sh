@@ -43,6 +43,13 @@ jq -e '.ranks | .count == 4 and .sent > 0.2 * .sent_dense and .sent < 0.3 * .sen
     (.communication_ms - 1500 * .sent / 25e9 | fabs) < 1e-9 and
     (.efficiency - 20 / (20 + .communication_ms) | fabs) < 1e-12' out >/dev/null || complain "$last: $(jq -c .ranks out)"
 [ "$(number activations)" -lt $((peak / 2)) ] || complain "$last: the activations of a whole batch"
+# Messages: 2 log2(8) of the small parameters, 2 log2(2) of each layer's block; 4 (D - 1) of each of 4 layers, and more.
+expect 0 plan --preset ns128 --opt adam --ranks 8 --split 4 --link 25GB --latency-us 5 --step-ms 20 --json --threads 2
+jq -e '.ranks | .messages == 6 + 4 * 2 and .messages_split >= 48 and .messages_split < 60 and
+    (.communication_ms - (1750 * .sent + 1000 * .sent_split) / 25e9 - 5e-3 * (.messages + .messages_split) | fabs) < 1e-9 and
+    (.efficiency - 20 / (20 + .communication_ms) | fabs) < 1e-12' out >/dev/null || complain "$last: $(jq -c .ranks out)"
+expect 2 plan --preset ns128 --ranks 2 --latency-us 5
+expect 2 plan --preset ns128 --ranks 2 --link 1GB --latency-us soon
 expect 2 plan --preset ns128 --link 25GB
 expect 2 plan --preset ns128 --ranks 2 --link fast
 expect 2 plan --preset ns128 --ranks 2 --link 1GB --step-ms none
