@@ -204,8 +204,8 @@ typedef struct tg_train_memory {
                             factors, index sets and values */
     size_t sent_updates; /* distributed.shard_state: further directions and weights that the owners
                             of moments copy to all (tg_comm_stats.copied) */
-    size_t sent_split;   /* distributed.split: further bytes that the ranks of a sample reduce and
-                            copy in a step */
+    size_t sent_split;   /* distributed.split: further bytes that a rank sends to those of its
+                            sample in a step (reduced and copied) */
     int64_t messages;    /* sums between refreshes, one after the other on a tree and back, without
                             those of a few numbers */
     int64_t messages_split; /* further messages of sent_split */

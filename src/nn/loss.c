@@ -172,13 +172,16 @@ static bool has_differences(const tg_loss_config *config) {
 }
 
 nn_traffic nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape,
-                        int parts) {
+                        const nn_split *split) {
     const tg_loss_op op = describe(dtype, shape, NULL, NULL);
-    const size_t powers = (size_t)(config->terms * 2 * op.images) * sizeof(double);
-    const int sums = config->terms + (has_differences(config) ? 1 : 0);
-    return (nn_traffic){.bytes =
-                            powers + (has_differences(config) ? nn_slab_edges_sent(&op, parts) : 0),
-                        .messages = sums * tg_sum_hops(parts)};
+    const nn_traffic edges = nn_slab_edges_sent(&op, split, shape->dim[2]);
+    nn_traffic sent = {.bytes = (size_t)(config->terms * 2 * op.images) * sizeof(double),
+                       .messages = config->terms * tg_sum_hops(split->parts)};
+    if (has_differences(config)) {
+        sent.bytes += edges.bytes;
+        sent.messages += edges.messages;
+    }
+    return sent;
 }
 
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,

@@ -40,6 +40,13 @@ TG_NODISCARD tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const 
 
 /* Slabs of a split network (slab_loss.c). Of `op`, the sizes of the slab and of pred and target. */
 
+/* What a rank sends: the bytes of messages, sums and copies, as tg_comm_stats counts them, and the
+ * messages one after the other. */
+typedef struct nn_traffic {
+    size_t bytes;
+    int64_t messages;
+} nn_traffic;
+
 /* A rank's part of the fields, and memory for their losses on the backend. */
 typedef struct nn_loss_slab {
     const nn_split *split; /* NULL: no slab */
@@ -48,8 +55,8 @@ typedef struct nn_loss_slab {
 } nn_loss_slab;
 
 size_t nn_slab_loss_bytes(const tg_loss_op *op);
-/* Bytes that the ranks add up in an exchange. */
-size_t nn_slab_edges_sent(const tg_loss_op *op, int parts);
+/* What an exchange sends, of a grid with `whole` rows. */
+nn_traffic nn_slab_edges_sent(const tg_loss_op *op, const nn_split *split, int64_t whole);
 /* Before losses in H1: collects the edges of pred and target, which ranks call together. */
 TG_NODISCARD tg_status nn_slab_exchange(tg_backend *be, const nn_loss_slab *slab,
                                         const tg_loss_op *op);

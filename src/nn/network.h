@@ -118,13 +118,7 @@ TG_NODISCARD tg_status nn_resampling_fill(tg_fno *fno, void *memory);
 
 /* Bytes allocated for them; 0 without a split. */
 size_t nn_split_bytes(const nn_program *program);
-/* What a rank sends in a step: the bytes of messages, sums and copies, as tg_comm_stats counts
- * them, and the messages one after the other. */
-typedef struct nn_traffic {
-    size_t bytes;
-    int64_t messages;
-} nn_traffic;
-
+/* Of a step. */
 nn_traffic nn_split_sent(const nn_program *program);
 TG_NODISCARD tg_status nn_split_fill(tg_fno *fno, void *memory);
 
@@ -203,9 +197,9 @@ TG_NODISCARD tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
                                nn_loss_work *work, double *loss, double grad_scale, void *dpred);
-/* What the ranks of a split network, `parts` of them, send in it. */
+/* What a rank of a split network sends for it; `shape` has the whole grid. */
 nn_traffic nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape,
-                        int parts);
+                        const nn_split *split);
 /* The parts of `work` that a loss needs. */
 unsigned nn_loss_parts(const tg_loss_config *config);
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work);

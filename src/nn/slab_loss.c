@@ -2,16 +2,16 @@
  * slot `loss` measures the slabs, their powers are added up over the ranks, and with the sums the
  * slot computes the whole loss on every rank, and the gradient of its slab.
  *
- * Differences along the first dimension reach 2 rows beyond a slab, the gradient's included. Ranks
- * that have some of the rows around a part's slab put them into a message of zeros, and the
- * messages are added up on that part. */
+ * Differences along the first dimension reach 2 rows beyond a slab, the gradient's included. A rank
+ * sends those that it has of another one's in a message with zeros for the rest; the messages to a
+ * rank add up to its edges. */
 #include <string.h>
 
 #include "backend/tensor.h"
 #include "base/memory.h"
 #include "nn/losses.h"
 
-/* ---- memory: powers, the edges of pred and target, a message to another rank ---- */
+/* ---- memory: powers, the edges of pred and target, messages to and from another rank ---- */
 
 static size_t powers_bytes(const tg_loss_op *op) {
     return tg_align((size_t)(2 * op->images) * sizeof(double));
@@ -22,11 +22,23 @@ static size_t edges_bytes(const tg_loss_op *op) {
 }
 
 size_t nn_slab_loss_bytes(const tg_loss_op *op) {
-    return powers_bytes(op) + 4 * edges_bytes(op);
+    return powers_bytes(op) + 6 * edges_bytes(op);
 }
 
-size_t nn_slab_edges_sent(const tg_loss_op *op, int parts) {
-    return (size_t)parts * 2 * edges_bytes(op);
+/* Whether parts that are so far apart, in a ring, have rows of each other's edges: neighbours, and
+ * their neighbours where a slab may have only one row. */
+static bool is_near(const nn_split *split, int64_t whole, int distance) {
+    const int reach = whole >= 2 * (int64_t)split->parts ? 1 : 2;
+    return distance <= reach || split->parts - distance <= reach;
+}
+
+nn_traffic nn_slab_edges_sent(const tg_loss_op *op, const nn_split *split, int64_t whole) {
+    nn_traffic sent = {0};
+    for (int distance = 1; distance < split->parts; distance++) {
+        sent.messages += is_near(split, whole, distance) ? 1 : 0;
+    }
+    sent.bytes = (size_t)sent.messages * 2 * edges_bytes(op);
+    return sent;
 }
 
 static char *edges_at(const nn_loss_slab *slab, const tg_loss_op *op) {
@@ -61,17 +73,31 @@ static tg_status copy_rows(tg_backend *be, const nn_loss_slab *slab, const tg_lo
     return TG_OK;
 }
 
+/* Sets `to` to the rows that are here of a part's edges, of both fields, and zeros. */
+static tg_status collect(tg_backend *be, const nn_loss_slab *slab, const tg_loss_op *op, int part,
+                         const tg_tensor *to) {
+    char *data = to->data;
+    TG_CALL(be->ops->fill(be, op->dtype, tg_tensor_numel(to), (tg_scalar){0}, data));
+    TG_CALL(copy_rows(be, slab, op, part, op->pred, data));
+    return copy_rows(be, slab, op, part, op->target, data + edges_bytes(op));
+}
+
 tg_status nn_slab_exchange(tg_backend *be, const nn_loss_slab *slab, const tg_loss_op *op) {
-    const int64_t numbers = 2 * op->images * tg_loss_edges(op);
-    const tg_shape shape = {1, {numbers}};
-    char *edges = edges_at(slab, op), *message = edges + 2 * edges_bytes(op);
-    for (int part = 0; part < slab->split->parts; part++) {
-        char *to = part == slab->split->part ? edges : message;
-        const tg_tensor values = tg_backend_view(be, op->dtype, &shape, to);
-        TG_CALL(be->ops->fill(be, op->dtype, numbers, (tg_scalar){0}, to));
-        TG_CALL(copy_rows(be, slab, op, part, op->pred, to));
-        TG_CALL(copy_rows(be, slab, op, part, op->target, to + edges_bytes(op)));
-        TG_CALL(tg_comm_reduce(slab->split->comm, TG_COMM_SUM, part, &values));
+    const int part = slab->split->part, parts = slab->split->parts;
+    const tg_shape shape = {1, {2 * op->images * tg_loss_edges(op)}};
+    char *memory = edges_at(slab, op);
+    const tg_tensor edges = tg_backend_view(be, op->dtype, &shape, memory);
+    const tg_tensor sent = tg_backend_view(be, op->dtype, &shape, memory + 2 * edges_bytes(op));
+    const tg_tensor received = tg_backend_view(be, op->dtype, &shape, memory + 4 * edges_bytes(op));
+    TG_CALL(collect(be, slab, op, part, &edges));
+    for (int distance = 1; distance < parts; distance++) {
+        const int to = (part + distance) % parts, from = (part + parts - distance) % parts;
+        if (is_near(slab->split, slab->whole, distance)) {
+            TG_CALL(collect(be, slab, op, to, &sent));
+            TG_CALL(tg_comm_exchange(slab->split->comm, to, &sent, from, &received));
+            TG_CALL(be->ops->axpy(be, op->dtype, shape.dim[0], (tg_scalar){1.0, 0.0}, received.data,
+                                  edges.data));
+        }
     }
     return TG_OK;
 }

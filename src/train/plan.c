@@ -113,11 +113,12 @@ static tg_dtype field_of(const planner *p, int64_t samples, tg_shape *shape) {
     return fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
 }
 
-/* What ranks of a split network send for a loss. */
-static nn_traffic loss_sent(const planner *p) {
+/* What a rank of a split network sends for a loss. */
+static nn_traffic sent_by_loss(const planner *p) {
     tg_shape shape;
     const tg_dtype dtype = field_of(p, p->max_batch, &shape);
-    return nn_loss_sent(&p->config.loss, dtype, &shape, p->split.parts);
+    const bool is_split = nn_is_split(&p->split);
+    return is_split ? nn_loss_sent(&p->config.loss, dtype, &shape, &p->split) : (nn_traffic){0};
 }
 
 /* Losses in Fourier space and residuals of equations allocate their workspace in the first step
@@ -159,8 +160,8 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     TG_CALL(nn_plan(p->ctx, &p->config.fno, &p->split, batch, grid, training,
                     training ? &p->optim.shared : NULL, &p->run, &sent));
     TG_CALL(add_loss_workspace(p));
-    if (training && nn_is_split(&p->split)) {
-        const nn_traffic loss = loss_sent(p);
+    if (training) {
+        const nn_traffic loss = sent_by_loss(p);
         p->out->sent_split = sent.bytes + loss.bytes;
         p->out->messages_split = sent.messages + loss.messages;
     }
