@@ -515,7 +515,7 @@ void cli_json_print(json_t *object) {
 
 static void add_number(cli_table *table, double number, const char *format) {
     const int digits = (int)strtol(format + 1, NULL, 10);
-    if (!isfinite(number)) {
+    if (!isfinite(number) && !strchr(format, '!')) {
         cli_table_cell(table, "-");
     } else if (*format == 'f') {
         cli_table_cell(table, "%.*f", digits, number);

@@ -108,7 +108,7 @@ void verify_read_config(const verify_run *run, verify_set set, void *config) {
 
 static void print(const verify_run *run, const char *kind, bool json) {
     if (!json) {
-        cli_print_rows(run->checks, "check:name|error>:error g3|limit>:limit g3|:ok ?ok/FAILED");
+        cli_print_rows(run->checks, "check:name|error>:error g3!|limit>:limit g3|:ok ?ok/FAILED");
         cli_say("%s: %s on %s, largest relative error %.3g", run->path,
                 run->is_good ? "verified" : "FAILED", CLI_BACKEND(run->ctx), run->worst);
         return;

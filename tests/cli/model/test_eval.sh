@@ -156,6 +156,7 @@ says err 'test on 8: y of sample 4 (the first is 0) has a NaN or Inf'
 [ "$(jq -c '.results[0] | [.l2, .per_sample.l2[4]]' out)" = '[null,null]' ] || complain "$last: $(cat out)"
 exits 0 eval $recent -d data/hole_x.npy --threads 1
 grep -q -- '-nan' out && complain "$last: a NaN with a sign"
+grep -qw nan out || complain "$last: the error of a NaN is not in the table"
 expect 0 convert data/hole_y.npy data/swap_x.npy
 expect 0 convert data/hole_x.npy data/swap_y.npy
 exits 0 train config.yaml --run holes --threads 1 --data.test_files swap_x.npy --data.test_resolutions 8
