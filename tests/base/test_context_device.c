@@ -46,7 +46,7 @@ TEST(test_device_and_stream) {
         {-1, NULL, "cpu", 0, NULL},
         {0, fake_device_stream(1), "fake", 0,
          "the stream belongs to device 1, but device 0 is requested"},
-        {2, NULL, "fake", 0, "device 2 is requested, backend fake has 2"},
+        {FAKE_DEVICES, NULL, "fake", 0, "device 4 is requested, backend fake has 4"},
         {-1, &other, "fake", 0, "stream"},
         {0, NULL, "cpu", 0, "it has a device, but backend cpu computes on the host"},
         {-1, fake_device_stream(0), "ref", 0, "it has a stream, but backend ref computes on the"},
