@@ -237,7 +237,7 @@ static void profile_sweep(tg_context *ctx, const char *name, const char *given,
                    .given = given,
                    .values = values.count,
                    .methods = opt.methods.count > 0 ? opt.methods.count : 1};
-    s.point = cli_need(calloc((size_t)(s.values * s.methods), sizeof *s.point));
+    s.point = cli_need(calloc((size_t)s.values * (size_t)s.methods, sizeof *s.point));
     for (int i = 0; i < s.values * s.methods; i++) {
         const char *method = opt.methods.count > 0 ? opt.methods.item[i % s.methods] : NULL;
         plan_point(ctx, settings, s.key, values.item[i / s.methods], method, &s.point[i]);

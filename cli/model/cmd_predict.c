@@ -284,7 +284,7 @@ static int64_t warn_of_nonfinite(tg_context *ctx, const cli_model *model, const 
     if (found > 0) {
         cli_warn("%s: %lld of %lld values are NaN or infinite; of the input %lld of %lld are",
                  opt.output, (long long)found, (long long)tg_tensor_numel(y),
-                 (long long)(in.nan_count + in.inf_count), (long long)tg_tensor_numel(x));
+                 (long long)in.nan_count + in.inf_count, (long long)tg_tensor_numel(x));
     }
     return found;
 }

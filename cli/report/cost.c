@@ -51,7 +51,7 @@ static void draw_bar(cli_html *page, const cli_report *report, const bars *b, in
         }
     }
     cli_html_add(page, "\">");
-    for (int i = 0; i < b->count; sum += value[i++]) {
+    for (int i = 0; i < b->count; i++) {
         if (value[i] > 0.0) {
             cli_html_add(page,
                          "<rect class=\"%s\" x=\"%.3f%%\" width=\"%.3f%%\" height=\"100%%\" "
@@ -59,6 +59,7 @@ static void draw_bar(cli_html *page, const cli_report *report, const bars *b, in
                          b->style[i], 100.0 * sum / full, 100.0 * value[i] / full, b->name[i],
                          value[i], b->name[i], text_of(b, value[i], text));
         }
+        sum += value[i];
     }
     if (b->has_mark && b->total[run] > 0.0) {
         const double at = 100.0 * b->total[run] / full;

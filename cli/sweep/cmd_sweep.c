@@ -84,18 +84,18 @@ static int *read_gpus(void) {
 
 /* ---- checks ---- */
 
-void cli_mistake(cli_list *list, const char *format, ...) {
+void cli_mistake(cli_list *mistakes, const char *format, ...) {
     char text[2048];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (int i = 0; i < list->count; i++) {
-        if (strcmp(list->item[i], text) == 0) {
+    for (int i = 0; i < mistakes->count; i++) {
+        if (strcmp(mistakes->item[i], text) == 0) {
             return;
         }
     }
-    cli_list_add(list, text, strlen(text));
+    cli_list_add(mistakes, text, strlen(text));
 }
 
 static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_list *mistakes) {

@@ -242,11 +242,17 @@ static tg_status parse_entry(const reader *r, const char *name, const json_t *va
     return tg_names_add(&r->file->arrays, "tensor", name, &array);
 }
 
-/* By offset; of tensors at one offset, empty ones first. */
+/* Where a tensor is in the file. */
+typedef struct place {
+    uint64_t begin, end;
+    const char *name;
+} place;
+
+/* Of tensors that begin together, empty ones first. */
 static int by_place(const void *a, const void *b) {
-    const tg_raw_array *x = *(const tg_raw_array *const *)a, *y = *(const tg_raw_array *const *)b;
-    const uint64_t p = x->offset != y->offset ? x->offset : bytes_of(x);
-    const uint64_t q = x->offset != y->offset ? y->offset : bytes_of(y);
+    const place *x = a, *y = b;
+    const uint64_t p = x->begin != y->begin ? x->begin : x->end;
+    const uint64_t q = x->begin != y->begin ? y->begin : y->end;
     return (p > q) - (p < q);
 }
 
@@ -254,23 +260,23 @@ static int by_place(const void *a, const void *b) {
 static tg_status check_cover(const reader *r) {
     tg_status status = TG_OK;
     const tg_names *arrays = &r->file->arrays;
-    const tg_raw_array **sorted = NULL;
+    place *sorted = NULL;
     uint64_t at = r->data_offset;
     TG_TRY(TG_ALLOC(r->source->ctx, TG_MEM_OTHER, sorted, arrays->count));
     for (int64_t i = 0; i < arrays->count; i++) {
-        sorted[i] = tg_names_record(arrays, i);
+        const tg_raw_array *array = tg_names_record(arrays, i);
+        sorted[i] = (place){array->offset, array->offset + bytes_of(array), arrays->items[i]};
     }
     qsort(sorted, (size_t)arrays->count, sizeof *sorted, by_place);
-    for (int64_t i = 0; i < arrays->count; at = sorted[i]->offset + bytes_of(sorted[i]), i++) {
-        const uint64_t offset = sorted[i]->offset;
+    for (int64_t i = 0; i < arrays->count; at = sorted[i++].end) {
+        const uint64_t offset = sorted[i].begin;
         TG_TRY(
             offset == at
                 ? TG_OK
                 : tg_fail_file(r->source, TG_E_FORMAT,
                                "tensor '%s': data_offsets: expected to begin at %llu, found %llu "
                                "(%s)",
-                               TG_QUOTED(tg_names_item_of(arrays, sorted[i])),
-                               (unsigned long long)(at - r->data_offset),
+                               TG_QUOTED(sorted[i].name), (unsigned long long)(at - r->data_offset),
                                (unsigned long long)(offset - r->data_offset),
                                offset < at ? "tensors overlap" : "a hole in the data"));
     }
