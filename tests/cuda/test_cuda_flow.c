@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "pde/fields.h"
 #include "pde/vorticity.h"
 #include "support/cmocka.h"
@@ -11,6 +12,7 @@ enum { FLOWS = 5 };
 
 static tg_context *ctx;
 static tg_backend *host, *device;
+static tg_pool pool; /* of the flows of a test */
 
 static int setup(void **state) {
     (void)state;
@@ -22,6 +24,7 @@ static int setup(void **state) {
     if (tg_backend_open(ctx, "cuda", &device) != TG_OK) {
         device = NULL;
     }
+    pool.ctx = ctx;
     return 0;
 }
 
@@ -37,7 +40,7 @@ static int teardown(void **state) {
 static tg_vorticity *open_flows(tg_backend *be, int64_t grid) {
     const tg_vorticity_desc desc = {grid, 1.0, 0.001, 1.0, 0.02, FLOWS};
     tg_vorticity *v = NULL;
-    assert_int_equal(tg_vorticity_create(be, &desc, &v), TG_OK);
+    assert_int_equal(tg_vorticity_create(&pool, be, &desc, &v), TG_OK);
     const int64_t modes = tg_vorticity_modes(v), reals = tg_vorticity_reals(v);
     for (uint32_t i = 0; i < FLOWS; i++) {
         const tg_field_key key = tg_field_key_of(1, 3, TG_SPLIT_TRAIN, i);
@@ -66,8 +69,7 @@ TEST(test_as_on_the_cpu) {
             most = fmax(most, fabs(expected[i]));
         }
         assert_true(apart <= 1e-9 * most);
-        tg_vorticity_destroy(&a);
-        tg_vorticity_destroy(&b);
+        tg_pool_clear(&pool);
     }
 }
 
@@ -88,8 +90,7 @@ TEST(test_company) {
         assert_int_equal(tg_vorticity_advance(a, FLOWS, 0.3, NULL), TG_OK);
         assert_int_equal(tg_vorticity_advance(b, 1, 0.3, NULL), TG_OK);
         assert_memory_equal(state_a + 3 * reals, state_b, bytes);
-        tg_vorticity_destroy(&a);
-        tg_vorticity_destroy(&b);
+        tg_pool_clear(&pool);
     }
 }
 
