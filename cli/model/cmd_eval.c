@@ -330,7 +330,7 @@ static void print_table(const set *sets, int count, json_t *entries) {
                      KV("worst_sample", worst + 1));
     }
     cli_print_rows(entries, "file:file|resolution>:resolution|samples>:samples|l2>:l2 f6!|"
-                            "h1>:h1 f6!|median l2>:median f6!|3/4 below>:upper f6!|"
+                            "h1>:h1 f6|median l2>:median f6!|3/4 below>:upper f6!|"
                             "worst l2>:worst f6!|sample>:worst_sample");
     json_decref(entries);
 }
@@ -348,7 +348,7 @@ static void print_channels(const set *sets, int count) {
     }
     if (sets[0].errors.channels > 1) {
         printf("\neach channel by itself:\n");
-        cli_print_rows(rows, "file:file|resolution>:grid|channel>:channel|l2>:l2 f6!|h1>:h1 f6!");
+        cli_print_rows(rows, "file:file|resolution>:grid|channel>:channel|l2>:l2 f6!|h1>:h1 f6");
     }
     json_decref(rows);
 }
