@@ -249,7 +249,7 @@ static tg_status split_ranks(tg_trainer *t, const tg_settings *settings, tg_stat
     status = status == TG_OK ? count_parts(t, settings, &own) : status;
     parts = own;
     TG_CALL(tg_trainer_agree(t, status));
-    TG_CALL(t->comm ? tg_comm_all_reduce(t->comm, TG_COMM_MAX, &most) : TG_OK);
+    TG_CALL(tg_comm_is_alone(t->comm) ? TG_OK : tg_comm_all_reduce(t->comm, TG_COMM_MAX, &most));
     t->split = (nn_split){.parts = (int)parts};
     if (!nn_is_split(&t->split)) {
         return TG_OK;

@@ -41,6 +41,7 @@ same_curves() {
 
 # Groups of all ranks and several groups, uneven slabs and blocks; the last batch of 6 is 2, 2, 1 and 1 samples.
 train 1 1 one
+grep -q ' over ' one.out && complain "one rank reports messages: $(grep ' over ' one.out)"
 for how in '3 3' '4 4' '4 2' '2 auto'; do
     read -r ranks split <<<"$how"
     train "$ranks" "$split" "adam$ranks$split"
