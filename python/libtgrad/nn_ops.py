@@ -167,11 +167,13 @@ class _Function:
         self.context.check(lib.tg_function_forward(self.handle, call, self._tensor(0, x), self._tensor(1, y)))
         del workspace
 
-    def backward(self, dy, saved, seed, dx, gradients, has_factors):
-        """Returns the factors of gradients without room, by parameter, and the memory that they are in."""
+    def backward(self, dy, saved, seed, gradients, has_factors):
+        """Computes gradients by number. Returns the factors of those without room, by parameter, and the memory that
+        they are in."""
         call, workspace = self._fill(saved, seed)
-        self._gradients[:] = [None if gradient is None else gradient.data_ptr() for gradient in gradients]
-        factors = (c.tg_gradient * len(gradients))() if has_factors else None
+        count, dx = len(self._parameters), gradients.get(0)
+        self._gradients[:] = [gradients[i].data_ptr() if i in gradients else None for i in range(1, 1 + count)]
+        factors = (c.tg_gradient * count)() if has_factors else None
         call.factors = factors
         self.context.check(lib.tg_function_backward(self.handle, call, self._tensor(0, dy),
                                                     None if dx is None else self._tensor(1, dx)))
@@ -300,25 +302,21 @@ def _empty_gradients(x, weights, wanted):
 def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines, shares=True):
     """The gradients that are wanted: Factored for weights that have an engine, where they arise so. `shares`: small
     ones may be in one memory."""
-    inputs, slots = [x, *weights], [None] * (1 + len(weights))
     with place_of(x) as place:
         function = place.function(config, x, True)
         weights = function.read(weights)
         factored = function.factored & engines.keys()
-        small = function.share_gradients(x, wanted) if shares else {}
-        for number, gradient in small.items():
-            slots[number] = gradient
-        others = [number for number in wanted if number not in factored and number not in small]
-        for number, gradient in zip(others, _empty_gradients(x, weights, others)):
-            slots[number] = gradient
+        gradients = function.share_gradients(x, wanted) if shares else {}
+        others = [number for number in wanted if number not in factored and number not in gradients]
+        gradients.update(zip(others, _empty_gradients(x, weights, others)))
         if not is_fresh.item():
             function.forward(_array(x), saved, seed, _empty_output(x, config))
         is_fresh.data.zero_()
-        factors, memory = function.backward(_array(dy), saved, seed, slots[0], slots[1:], bool(factored))
+        factors, memory = function.backward(_array(dy), saved, seed, gradients, bool(factored))
     for number in factored:
-        slots[number] = Factored(inputs[number], factors[number - 1], memory)
+        gradients[number] = Factored(weights[number - 1], factors[number - 1], memory)
         engines[number].lend(memory)
-    return [slots[number] for number in wanted]
+    return [gradients[number] for number in wanted]
 
 
 def _form_gradients(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Tensor], saved: Tensor,
