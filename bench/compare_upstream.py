@@ -52,9 +52,12 @@ def optimizers():
         from neuralop.training.adamw import AdamW
         return galore(AdamW)(model, lr)
 
+    def grouped(kind, groups):
+        return lambda model, lr: kind(groups(model, rank=0.25, sparse_ratio=0.05), lr=lr, eps=1e-6)
+
     def upstream_tensorgrad(model, lr):
         from neuralop.training import TensorGRaD, fno_tensorgrad_param_groups
-        return TensorGRaD(fno_tensorgrad_param_groups(model, rank=0.25, sparse_ratio=0.05), lr=lr)
+        return grouped(TensorGRaD, fno_tensorgrad_param_groups)(model, lr)
 
     def ours(**keys):
         return lambda model, lr: libtgrad.TensorGRaD(libtgrad.param_groups(model, **keys), lr=lr)
@@ -63,6 +66,7 @@ def optimizers():
             "neuraloperator AdamW, galore_rank=0.25": upstream_galore,
             "libtgrad, the same arguments": galore(libtgrad.TensorGRaD),
             "neuraloperator TensorGRaD": upstream_tensorgrad,
+            "libtgrad, the same groups": grouped(libtgrad.TensorGRaD, libtgrad.fno_tensorgrad_param_groups),
             "libtgrad TensorGRaD": ours(),
             "libtgrad TensorGRaD, 8 bits": ours(state_precision="8bit")}
 

@@ -1,13 +1,15 @@
 """libtgrad.nn.FNO beside neuraloperator's FNO and the program tgrad, in one run.
 
-    python3 bench/torch_fno.py [--device cuda] [--compile] [--repeats 9] [NAME ..]
+    python3 bench/torch_fno.py [--device cuda] [--wait] [--compile] [--repeats 9] [NAME ..]
 
 First forward and backward of one batch, in turns and with the same weights: neuraloperator's network (where it is
 installed; with --compile also through torch.compile), libtgrad.nn's, and those of `tgrad bench step`, which forms no
 gradients of spectral weights there. Then whole steps with TensorGRaD, where none of them does: libtgrad.nn's with
-in_backward=True, and tgrad's. Times are medians, of one CPU thread (--threads 1) in CPU time, which other programs do
-not disturb. On a GPU all of them multiply in TF32, and the peak of memory is that of the network alone: weights,
-activations, gradients and state. The error is that of all gradients together, against neuraloperator's.
+in_backward=True, and tgrad's. On a GPU the host queues ten steps before it waits, as a training loop does, and the time
+of a step is a tenth; with --wait it waits after every step, as it always does on a CPU. Times are medians, of one CPU
+thread (--threads 1) in CPU time, which other programs do not disturb. On a GPU all of them multiply in TF32, and the
+peak of memory is that of the network alone: weights, activations, gradients and state. The error is that of all
+gradients together, against neuraloperator's.
 """
 import argparse
 import json
@@ -37,6 +39,7 @@ SHAPES = {
     "cube32": (32, (12, 12, 12), 2, (32, 32, 32), 2),
 }
 PRESETS = list(SHAPES)[:4]
+QUEUED = 10  # steps between two waits, on a GPU
 
 
 def size_of(tensors):
@@ -49,27 +52,41 @@ def gradients(model, names):
                       for g in (found[name].grad for name in names)])
 
 
-def clear(model):
-    for parameter in model.parameters():
+def clear(parameters):
+    for parameter in parameters:
         parameter.grad = None
 
 
-def measured(steps, repeats, device):
+def forward_backward(model, x, dy):
+    """A step of the model, as a function."""
+    parameters = list(model.parameters())
+
+    def step():
+        clear(parameters)
+        model(x).backward(dy)
+
+    return step
+
+
+def measured(steps, given):
     """{name: (ms, bytes beside what was there, or None)} of functions that take turns."""
     times, peaks = {name: [] for name in steps}, dict.fromkeys(steps)
-    warm_up = 4 if device == "cuda" else 2  # graphs are captured when tensors are at the same addresses again
-    for repeat in range(repeats + warm_up):
+    is_cuda = given.device == "cuda"
+    queued = QUEUED if is_cuda and not given.wait else 1
+    warm_up = 4 if is_cuda else 2  # graphs are captured when tensors are at the same addresses again
+    for repeat in range(given.repeats + warm_up):
         for name, step in steps.items():
-            if device == "cuda":
+            if is_cuda:
                 torch.cuda.reset_peak_memory_stats()
                 held = torch.cuda.memory_allocated()
-            begin = now(device)
-            step()
-            end = now(device)
-            if device == "cuda":
+            begin = now(given.device)
+            for _ in range(queued):
+                step()
+            end = now(given.device)
+            if is_cuda:
                 peaks[name] = torch.cuda.max_memory_allocated() - held
             if repeat >= warm_up:
-                times[name].append(1e3 * (end - begin))
+                times[name].append(1e3 * (end - begin) / queued)
     return {name: (statistics.median(times[name]), peaks[name]) for name in steps}
 
 
@@ -106,8 +123,8 @@ def measure(name, given):
         if given.compile:
             models["the same, torch.compile"] = torch.compile(models["neuraloperator"])
     models["libtgrad.nn"] = ours
-    steps = {kind: lambda model=model: (clear(model), model(x).backward(dy)) for kind, model in models.items()}
-    found = measured(steps, given.repeats, device)
+    steps = {kind: forward_backward(model, x, dy) for kind, model in models.items()}
+    found = measured(steps, given)
     if FNO:
         names = [n for n, _ in ours.named_parameters()]
         for kind in ("neuraloperator", "libtgrad.nn"):
@@ -118,7 +135,7 @@ def measure(name, given):
     for kind, (ms, peak) in found.items():
         show(name, kind, ms, base, peak and peak + weights, note if kind == "libtgrad.nn" else "")
     for model in models.values():
-        clear(model)
+        clear(model.parameters())
     models.clear()
     steps.clear()
     program = _program.find_program() if name in PRESETS else None
@@ -132,7 +149,7 @@ def measure(name, given):
         ours(x).backward(dy)
         opt.step()
 
-    ms, peak = measured({"train": train}, given.repeats, device)["train"]
+    ms, peak = measured({"train": train}, given)["train"]
     peak = peak and peak + weights + opt.memory()["state"]
     show(name, "libtgrad.nn, TensorGRaD", ms, None, peak)
     native = of_tgrad(program, name, "tensorgrad", given) if program else None
@@ -145,6 +162,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"of {', '.join(SHAPES)}; default: all")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--wait", action="store_true", help="for every step, on a GPU too")
     parser.add_argument("--compile", action="store_true", help="torch.compile of neuraloperator's, too")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2, help="of the CPU")

@@ -9,11 +9,10 @@ Peak memory of a whole training step (with and without in_backward) is measured 
 import argparse
 import json
 import statistics
-import time
 
 import torch
 
-from torch_measures import state_bytes
+from torch_measures import now, state_bytes
 
 import libtgrad
 
@@ -98,17 +97,11 @@ def optimizers(args):
 
 def timed(args, step, count):
     """Median of the milliseconds of single steps."""
-    def wait():
-        if args.device == "cuda":
-            torch.cuda.synchronize()
-
     times = []
     for _ in range(count):
-        wait()
-        begin = time.perf_counter()
+        begin = now(args.device)
         step()
-        wait()
-        times.append(1e3 * (time.perf_counter() - begin))
+        times.append(1e3 * (now(args.device) - begin))
     return statistics.median(times)
 
 

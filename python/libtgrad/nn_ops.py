@@ -35,6 +35,8 @@ _ALIGNMENT = 64
 _SMALL = 1 << 20  # bytes of gradients that the library computes together
 _CPU = torch.device("cpu")
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
+# torch.compile's: one call says whether tensors still have the dtype, shape, strides and device that they had
+_Guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 
 
 @functools.lru_cache(maxsize=256)
@@ -93,20 +95,22 @@ class _Function:
         activations, workspace = ctypes.c_size_t(), ctypes.c_size_t()
         context.check(lib.tg_function_sizes(self.handle, activations, workspace))
         self.activations, self.workspace = activations.value, workspace.value
-        count = len(parameters_of(config))
+        self._parameters = parameters_of(config)
+        count = len(self._parameters)
         # numbers of the weights, from 1, whose gradients arise as factors
         self.factored = {number for number in range(1, 1 + count)
                          if lib.tg_function_sends_factors(self.handle, number - 1)}
         self._weights, self._gradients = (ctypes.c_void_p * count)(), (ctypes.c_void_p * count)()
-        self._addresses, self._tensors = None, {}  # of the weights; templates of tensors, by use, shape and dtype
+        self._addresses = self._guards = None  # of the weights of the last call
+        self._tensors = {}  # templates, by use, shape and dtype
         self._call = c.tg_function_call(weights=self._weights, gradients=self._gradients)
 
-        self._small, self._size = self._small_gradients(config) if self.place == c.TG_DEVICE else ({}, 0)
+        self._small, self._size = self._small_gradients() if self.place == c.TG_DEVICE else ({}, 0)
 
-    def _small_gradients(self, config):
+    def _small_gradients(self):
         """(shape, strides, offset) in one memory by number, and its size; none if they are too large for it."""
         found, size = {}, 0
-        params = [(number, kind, shape) for number, (_, kind, shape) in enumerate(parameters_of(config), 1)
+        params = [(number, kind, shape) for number, (_, kind, shape) in enumerate(self._parameters, 1)
                   if number not in self.factored]
         self._kind = params[0][1]
         step = _ALIGNMENT // self._kind.itemsize
@@ -124,11 +128,25 @@ class _Function:
         memory = x.new_empty(self._size, dtype=self._kind)
         return {number: memory.as_strided(*place) for number, place in self._small.items()}
 
-    def _fill(self, weights, saved, seed):
+    def read(self, weights):
+        """For the next call: weights as the library reads them. Ones of another shape or dtype would be read beyond
+        their end; those of the last call are known."""
+        if self._guards and self._addresses == [weight.data_ptr() for weight in weights] and (
+                self._guards.check(*weights)):
+            return weights
+        if len(weights) != len(self._parameters):
+            raise Error(f"libtgrad.nn: {len(weights)} weights; the network has {len(self._parameters)}", c.TG_E_SHAPE)
+        for weight, (name, dtype, shape) in zip(weights, self._parameters):
+            if weight.shape != shape or weight.dtype is not dtype:
+                raise Error(f"{name}: it is {describe(weight)}; "
+                            f"{describe(torch.empty(shape, dtype=dtype, device='meta'))} is needed", c.TG_E_SHAPE)
+        weights = [_array(weight) for weight in weights]
+        self._weights[:] = self._addresses = [weight.data_ptr() for weight in weights]
+        self._guards = _Guards and _Guards(*weights, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        return weights
+
+    def _fill(self, saved, seed):
         """The arrays of a call, and its workspace, which must live until it has returned."""
-        addresses = [weight.data_ptr() for weight in weights]
-        if addresses != self._addresses:
-            self._weights[:] = self._addresses = addresses
         workspace = torch.empty(self.workspace, dtype=torch.uint8, device=saved.device)
         call = self._call
         call.activations, call.workspace = saved.data_ptr(), workspace.data_ptr()
@@ -144,16 +162,18 @@ class _Function:
         found.data = tensor.data_ptr()
         return found
 
-    def forward(self, x, weights, saved, seed, y):
-        call, workspace = self._fill(weights, saved, seed)
+    def forward(self, x, saved, seed, y):
+        call, workspace = self._fill(saved, seed)
         self.context.check(lib.tg_function_forward(self.handle, call, self._tensor(0, x), self._tensor(1, y)))
         del workspace
 
-    def backward(self, dy, weights, saved, seed, dx, gradients, has_factors):
-        """Returns the factors of gradients without room, by parameter, and the memory that they are in."""
-        call, workspace = self._fill(weights, saved, seed)
-        self._gradients[:] = [None if gradient is None else gradient.data_ptr() for gradient in gradients]
-        factors = (c.tg_gradient * len(weights))() if has_factors else None
+    def backward(self, dy, saved, seed, gradients, has_factors):
+        """Computes gradients by number. Returns the factors of those without room, by parameter, and the memory that
+        they are in."""
+        call, workspace = self._fill(saved, seed)
+        count, dx = len(self._parameters), gradients.get(0)
+        self._gradients[:] = [gradients[i].data_ptr() if i in gradients else None for i in range(1, 1 + count)]
+        factors = (c.tg_gradient * count)() if has_factors else None
         call.factors = factors
         self.context.check(lib.tg_function_backward(self.handle, call, self._tensor(0, dy),
                                                     None if dx is None else self._tensor(1, dx)))
@@ -229,29 +249,17 @@ def _array(tensor):
     return tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor
 
 
-def _arrays(weights, config):
-    """Weights as the library reads them; ones of another shape or dtype would be read beyond their end."""
-    expected = parameters_of(config)
-    if len(weights) != len(expected):
-        raise Error(f"libtgrad.nn: {len(weights)} weights; the network has {len(expected)}", c.TG_E_SHAPE)
-    for weight, (name, dtype, shape) in zip(weights, expected):
-        if weight.shape != shape or weight.dtype is not dtype:
-            raise Error(f"{name}: it is {describe(weight)}; "
-                        f"{describe(torch.empty(shape, dtype=dtype, device='meta'))} is needed",
-                        c.TG_E_SHAPE)
-    return [_array(weight) for weight in weights]
-
-
 def _empty_output(x, config):
     return x.new_empty((x.shape[0], network_config(config).out_channels, *x.shape[2:]))
 
 
 def run(x: Tensor, weights: List[Tensor], config: str) -> Tensor:
-    y, weights = _empty_output(x, config), _arrays(weights, config)
+    y = _empty_output(x, config)
     with place_of(x) as place:
         function = place.function(config, x, False)
         work = torch.empty(function.activations, dtype=torch.uint8, device=x.device)
-        function.forward(_array(x), weights, work, None, y)
+        weights = function.read(weights)
+        function.forward(_array(x), work, None, y)
     return y
 
 
@@ -265,11 +273,12 @@ def _(x, weights, config):
 
 def _run_train(x: Tensor, weights: List[Tensor], seed: Optional[Tensor], config: str,
                wanted: List[int]) -> Tuple[Tensor, Tensor, Tensor]:
-    y, weights = _empty_output(x, config), _arrays(weights, config)
+    y = _empty_output(x, config)
     with place_of(x) as place:
         function = place.function(config, x, True)
         saved = torch.empty(function.activations, dtype=torch.uint8, device=x.device)
-        function.forward(_array(x), weights, saved, seed, y)
+        weights = function.read(weights)
+        function.forward(_array(x), saved, seed, y)
     return y, saved, torch.ones(1, dtype=torch.int64, device="cpu")
 
 
@@ -293,25 +302,21 @@ def _empty_gradients(x, weights, wanted):
 def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines, shares=True):
     """The gradients that are wanted: Factored for weights that have an engine, where they arise so. `shares`: small
     ones may be in one memory."""
-    inputs, slots = [x, *weights], [None] * (1 + len(weights))
-    weights = _arrays(weights, config)
     with place_of(x) as place:
         function = place.function(config, x, True)
+        weights = function.read(weights)
         factored = function.factored & engines.keys()
-        small = function.share_gradients(x, wanted) if shares else {}
-        for number, gradient in small.items():
-            slots[number] = gradient
-        others = [number for number in wanted if number not in factored and number not in small]
-        for number, gradient in zip(others, _empty_gradients(x, weights, others)):
-            slots[number] = gradient
+        gradients = function.share_gradients(x, wanted) if shares else {}
+        others = [number for number in wanted if number not in factored and number not in gradients]
+        gradients.update(zip(others, _empty_gradients(x, weights, others)))
         if not is_fresh.item():
-            function.forward(_array(x), weights, saved, seed, _empty_output(x, config))
+            function.forward(_array(x), saved, seed, _empty_output(x, config))
         is_fresh.data.zero_()
-        factors, memory = function.backward(_array(dy), weights, saved, seed, slots[0], slots[1:], bool(factored))
+        factors, memory = function.backward(_array(dy), saved, seed, gradients, bool(factored))
     for number in factored:
-        slots[number] = Factored(inputs[number], factors[number - 1], memory)
+        gradients[number] = Factored(weights[number - 1], factors[number - 1], memory)
         engines[number].lend(memory)
-    return [slots[number] for number in wanted]
+    return [gradients[number] for number in wanted]
 
 
 def _form_gradients(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Tensor], saved: Tensor,

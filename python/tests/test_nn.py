@@ -196,6 +196,19 @@ def test_weights_of_any_layout():
     assert torch.equal(model(x), expected)
 
 
+def test_weights_that_change_at_their_address():
+    model, x = small()
+    weight = model.get_parameter("fno_blocks.convs.0.weight.tensor")
+    before = model(x)
+    weight.data = weight.data.transpose(0, 1)
+    found = model(x)
+    weight.data = weight.data.contiguous()
+    assert torch.equal(found, model(x)) and not torch.equal(found, before)
+    weight.data = weight.data[:4]
+    with pytest.raises(libtgrad.Error, match="it is 4x8x8x4 complex64; 8x8x8x4 complex64"):
+        model(x)
+
+
 @pytest.mark.parametrize("x, sentence", [
     (torch.zeros(2, 3, 8, 8), "2 channels"),
     (torch.zeros(2, 2, 8), "2 dimensions of the grid"),
