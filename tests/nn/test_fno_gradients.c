@@ -286,7 +286,7 @@ static void build_web(const nn_model *model, nn_program *p) {
 /* The passes know no architecture: whatever a builder lists is differentiated, and checkpointing
  * changes memory and not numbers. */
 TEST(any_shape) {
-    static const nn_architecture web = {.name = "web", .build = build_web};
+    static const nn_architecture web = {.build = build_web};
     static const char *const kinds[] = {"off", "block", "minimal"};
     static const char *const settings[] = {
         "", ", \"stabilizer\": \"tanh\", \"channel_mlp_skip\": \"linear\"",
