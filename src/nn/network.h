@@ -142,9 +142,11 @@ static inline tg_shape nn_whole_shape(const tg_fno_param *param) {
     return shape;
 }
 
-/* Copies the blocks of a split parameter to the host of part 0, where it creates `whole`; all parts
- * call it. nn_gather_bytes: of the host, while it runs, for a block in transit. */
-TG_NODISCARD tg_status nn_gather(const tg_fno *fno, int param, tg_tensor *whole);
+/* Copies the rows in dimension 2 that each part has of a tensor, `own`, to the host of part 0,
+ * where it creates `whole`; all parts call it. nn_gather_bytes: of the host, while it runs, for
+ * those of a parameter in transit. */
+TG_NODISCARD tg_status nn_gather(tg_backend *be, const nn_split *split, const tg_tensor *own,
+                                 int64_t rows, tg_tensor *whole);
 size_t nn_gather_bytes(const tg_fno_param *param, int parts);
 
 /* ---- passes over the program (run.c) ---- */

@@ -181,7 +181,7 @@ static tg_status gather_weights(const tg_trainer *t, tg_archive **out) {
         const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
         tg_tensor whole = {0};
         if (param.whole > 0) {
-            TG_TRY(nn_gather(t->model->fno, i, &whole));
+            TG_TRY(nn_gather(t->model->be, &t->split, &param.weight, param.whole, &whole));
             TG_TRY(tg_trainer_writes(t) ? tg_archive_take(*out, param.name, &whole) : TG_OK);
         }
     }
