@@ -37,9 +37,8 @@ typedef struct nn_run {
     nn_program program;
     tg_fft_plan **fft;                         /* (program.transform_count) */
     void *activations, *workspace, *gradients; /* the arenas, and the buffer of gradients */
-    void *matrices;                            /* that resample */
-    void *split_matrices;                      /* of a split network */
-    void *places;                              /* of a GINO: the memory of the fields below */
+    void *matrices;
+    void *places; /* of a GINO: the memory of the fields below */
     tg_neighbours near[NN_SIDES];
     double *latent;         /* (pixels, n_dim): the grid of the unit box */
     bool has_points;        /* the coordinates are set */
@@ -108,19 +107,21 @@ TG_NODISCARD tg_status nn_places_lay_out(tg_fno *fno, void *memory);
 /* Fails unless the coordinates and features of a forward were set. */
 TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
 
-/* ---- matrices that resample (ops/resample.c) ---- */
+/* ---- matrices (prepare.c): of resamplings (ops/resample.c), and of the first dimension of a split
+ * network (ops/split.c) ---- */
 
-/* Bytes allocated for them; 0 without them. */
-size_t nn_resampling_bytes(const nn_program *program);
-TG_NODISCARD tg_status nn_resampling_fill(tg_fno *fno, void *memory);
+/* Their numbers, in the order of the memory. */
+tg_scalar nn_resampling_entry(const void *resampling, int64_t at);
+int64_t nn_split_entries(const nn_transform *transform);
+tg_scalar nn_split_entry(const void *transform, int64_t at);
 
-/* ---- matrices of a split network's first dimension (ops/split.c) ---- */
+/* Computes `count` numbers piece by piece, and copies them to the backend. */
+TG_NODISCARD tg_status nn_upload_entries(tg_backend *be, tg_dtype dtype, int64_t count,
+                                         tg_scalar (*entry)(const void *of, int64_t at),
+                                         const void *of, void *to);
 
-/* Bytes allocated for them; 0 without a split. */
-size_t nn_split_bytes(const nn_program *program);
-/* Of a step. */
+/* What a split network sends in a step. */
 nn_traffic nn_split_sent(const nn_program *program);
-TG_NODISCARD tg_status nn_split_fill(tg_fno *fno, void *memory);
 
 /* ---- weights (fno.c) ---- */
 
