@@ -10,11 +10,15 @@
 #include "optim/optim.h"
 #include "tgrad/keys.h"
 
-#define LOOP(type, field, low, high, help)                                                         \
-    TG_SETTING_ROW(type, tg_loop_config, field, low, high, help)
+/* Keys of the loop set fields of several structs. */
+#define ROW(key, type, field, low, high, help)                                                     \
+    { key, TG_SETTING_##type, offsetof(tg_run_config, field), NULL, low, high, help }
+#define ROW_CHOICE(key, field, choices, help)                                                      \
+    { key, TG_SETTING_ENUM, offsetof(tg_run_config, field), choices, 0, 0, help }
+#define LOOP(type, field, low, high, help) ROW(#field, type, loop.field, low, high, help)
+#define LOSS(type, field, low, high, help) ROW(#field, type, loss.field, low, high, help)
 #define DATA(type, field, low, high, help)                                                         \
     TG_SETTING_ROW(type, tg_source_config, field, low, high, help)
-#define LOOP_CHOICE(field, choices, help) TG_SETTING_CHOICE(tg_loop_config, field, choices, help)
 #define DATA_CHOICE(field, choices, help) TG_SETTING_CHOICE(tg_source_config, field, choices, help)
 
 static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_GRAPHS_ON},
@@ -34,17 +38,18 @@ static const tg_setting loop_table[] = {
     LOOP(TEXT, training_loss, 0, 64, "l2, h1, l1.5, hs0.5, abs_l2, or a sum: l2 + 0.1*h1"),
     LOOP(LIST_DOUBLE, loss_weights, 0, 1e12,
          "factors of the output channels in the loss: a list, or 1"),
-    LOOP_CHOICE(physics, physics_choices, "equation whose residual is added to the loss"),
-    LOOP(DOUBLE, physics_weight, 0, 1e12, "factor of the residual"),
-    LOOP(DOUBLE, physics_forcing, -1e12, 1e12, "darcy: f; ns: amplitude of the forcing"),
-    LOOP(DOUBLE, physics_viscosity, 0, 1e12, "burgers, ns: nu"),
-    LOOP(DOUBLE, physics_time, 0, 1e12, "burgers, ns: time from the last frame of x to y"),
-    LOOP(DOUBLE, physics_length, 0, 1e12, "ns: side of the square"),
+    ROW_CHOICE("physics", loss.physics, physics_choices,
+               "equation whose residual is added to the loss"),
+    LOSS(DOUBLE, physics_weight, 0, 1e12, "factor of the residual"),
+    LOSS(DOUBLE, physics_forcing, -1e12, 1e12, "darcy: f; ns: amplitude of the forcing"),
+    LOSS(DOUBLE, physics_viscosity, 0, 1e12, "burgers, ns: nu"),
+    LOSS(DOUBLE, physics_time, 0, 1e12, "burgers, ns: time from the last frame of x to y"),
+    LOSS(DOUBLE, physics_length, 0, 1e12, "ns: side of the square"),
     LOOP(DOUBLE, input_noise, 0, 1e6,
          "deviation of noise on the normalized inputs of training; 0: none"),
     LOOP(INT64, rollout_steps, 1, 1000, "trajectories: predictions in a row to train over"),
-    {"rollout_gradients", TG_SETTING_ENUM, offsetof(tg_loop_config, rollout_gradients),
-     rollout_choices, 0, 0, "of a rollout: through the last step (pushforward) or through all"},
+    ROW_CHOICE("rollout_gradients", loop.rollout_gradients, rollout_choices,
+               "of a rollout: through the last step (pushforward) or through all"),
     LOOP(INT64, rollout_epochs, 0, 1e9,
          "epochs after which rollouts get one step longer; 0: all steps from the start"),
     LOOP(INT64, accumulation_steps, 1, 1e6, "batches per update"),
@@ -62,10 +67,11 @@ static const tg_setting loop_table[] = {
     LOOP(INT64, nonfinite_limit, 1, 1e9,
          "losses in a row that may be NaN or Inf before the run ends"),
     LOOP(TEXT, loss_scale, 0, 32, "factor of f16 gradients: auto, off or a power of two"),
-    LOOP(INT64, loss_scale_interval, 1, 1e9, "steps without overflow before the scale is doubled"),
+    ROW("loss_scale_interval", INT64, loss_scale.interval, 1, 1e9,
+        "steps without overflow before the scale is doubled"),
     LOOP(TEXT, init, 0, 1024, "safetensors file of initial weights (train --init)"),
     LOOP(BOOL, naive_galore, 0, 0, "the published switch for proj_type: matrix"),
-    LOOP_CHOICE(graphs, graphs_choices, "GPU: run ordinary steps as captured graphs"),
+    ROW_CHOICE("graphs", loop.graphs, graphs_choices, "GPU: run ordinary steps as captured graphs"),
     LOOP(BOOL, incremental_loss_gap, 0, 0, "add modes when the loss stagnates"),
     LOOP(BOOL, incremental_grad, 0, 0,
          "add modes when the highest hold much of the weights' energy"),
@@ -135,19 +141,20 @@ static const tg_setting distributed_table[] = {
 };
 
 #undef LOOP
+#undef LOSS
 #undef DATA
 
-#define TABLE(section, rows, field)                                                                \
-    { section, rows, sizeof(rows) / sizeof *(rows), offsetof(tg_run_config, field) }
+#define TABLE(section, rows, offset)                                                               \
+    { section, rows, sizeof(rows) / sizeof *(rows), offset }
 
 tg_key_table tg_run_table(int index) {
     const tg_key_table tables[TG_KEY_TABLES] = {
         {"opt", tg_optim_config_rows(), tg_optim_config_count(), offsetof(tg_run_config, opt)},
         {"opt", tg_lr_schedule_config_rows(), tg_lr_schedule_config_count(),
          offsetof(tg_run_config, schedule)},
-        TABLE("opt", loop_table, loop),
-        TABLE("data", data_table, data),
-        TABLE("distributed", distributed_table, distributed)};
+        TABLE("opt", loop_table, 0),
+        TABLE("data", data_table, offsetof(tg_run_config, data)),
+        TABLE("distributed", distributed_table, offsetof(tg_run_config, distributed))};
     return tables[index];
 }
 
@@ -235,16 +242,13 @@ tg_run_config tg_run_config_default(void) {
         .opt = tg_optim_config_default(),
         .schedule = tg_lr_schedule_config_default(),
         .schedule_stage = 1,
+        .loss = tg_loss_config_default(),
         .loss_scale = tg_loss_scale_config_default(),
         .distributed = {.timeout = 600.0, .split = "1"},
         .ranks = 1,
         .loop = {.n_epochs = 100,
                  .training_loss = "h1",
                  .loss_weights = {1, {1.0}},
-                 .physics_weight = tg_loss_config_default().physics_weight,
-                 .physics_forcing = tg_loss_config_default().physics_forcing,
-                 .physics_viscosity = tg_loss_config_default().physics_viscosity,
-                 .physics_length = tg_loss_config_default().physics_length,
                  .rollout_steps = 1,
                  .accumulation_steps = 1,
                  .eval_interval = 1,
@@ -252,7 +256,6 @@ tg_run_config tg_run_config_default(void) {
                  .keep_checkpoints = 2,
                  .nonfinite_limit = 10,
                  .loss_scale = "auto",
-                 .loss_scale_interval = tg_loss_scale_config_default().interval,
                  .incremental_loss_eps = 1e-3,
                  .incremental_grad_eps = 1e-3,
                  .incremental_buffer = 5,

@@ -52,28 +52,19 @@ tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data) 
     return TG_OK;
 }
 
-/* A single 1 is the default. */
-static void set_channel_weights(tg_run_config *config) {
+/* opt.training_loss and opt.loss_weights, of which a single 1 is the default. */
+static tg_status set_loss(tg_context *ctx, tg_run_config *config) {
     const tg_list_double *weights = &config->loop.loss_weights;
-    if (weights->count == 1 && weights->value[0] == 1.0) {
-        return;
-    }
-    config->loss.channels = weights->count;
-    for (int i = 0; i < weights->count; i++) {
+    const bool is_usual = weights->count == 1 && weights->value[0] == 1.0;
+    tg_loss_config terms;
+    TG_CALL(tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &terms));
+    config->loss.terms = terms.terms;
+    memcpy(config->loss.term, terms.term, sizeof terms.term);
+    config->loss.channels = is_usual ? 0 : weights->count;
+    for (int i = 0; i < config->loss.channels; i++) {
         config->loss.channel_weight[i] = weights->value[i];
     }
-}
-
-/* The residual needs x in the units of the data. */
-static tg_status set_physics(tg_context *ctx, tg_run_config *config) {
-    const tg_loop_config *loop = &config->loop;
-    config->loss.physics = loop->physics;
-    config->loss.physics_weight = loop->physics_weight;
-    config->loss.physics_forcing = loop->physics_forcing;
-    config->loss.physics_viscosity = loop->physics_viscosity;
-    config->loss.physics_time = loop->physics_time;
-    config->loss.physics_length = loop->physics_length;
-    return loop->physics == TG_PHYSICS_NONE || loop->input_noise == 0.0
+    return config->loss.physics == TG_PHYSICS_NONE || config->loop.input_noise == 0.0
                ? TG_OK
                : tg_fail(ctx, TG_E_CONFIG,
                          "opt.physics: noise on x is no solution of the equation; leave "
@@ -103,10 +94,7 @@ tg_status tg_run_config_complete(tg_context *ctx, bool has_data, tg_run_config *
     if (config->loop.naive_galore) {
         config->opt.projector.first.type = TG_BRANCH_MATRIX;
     }
-    TG_CALL(
-        tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
-    set_channel_weights(config);
-    TG_CALL(set_physics(ctx, config));
+    TG_CALL(set_loss(ctx, config));
     TG_CALL(tg_best_metric_parse(ctx, config));
     TG_CALL(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
     if (has_data && config->loop.early_stopping > 0 && tg_run_evaluated_sets(&config->data) == 0) {
@@ -120,10 +108,8 @@ tg_status tg_run_config_complete(tg_context *ctx, bool has_data, tg_run_config *
     TG_CALL(has_data ? tg_run_check_points(ctx, config) : TG_OK);
     TG_CALL(tg_run_check_rollout(ctx, config));
     config->fno.input_gradient = tg_run_unrolls(config);
-    TG_CALL(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
-                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
-    config->loss_scale.interval = config->loop.loss_scale_interval;
-    return TG_OK;
+    return tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
+                                      tg_fno_passes_f16(&config->fno), &config->loss_scale);
 }
 
 /* ---- the settings that affect a run ---- */
