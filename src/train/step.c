@@ -141,27 +141,18 @@ static tg_grad_sink sink_of(const tg_step *s) {
                          : tg_optim_sink(optim);
 }
 
-static tg_rollout_loss loss_of(const tg_step *s) {
-    return (tg_rollout_loss){.config = &s->config.loss, .scale = s->scale, .loss = s->loss};
-}
-
 static tg_status run_forward(void *user) {
     const tg_step *s = user;
-    if (s->rollout) {
-        const tg_rollout_loss loss = loss_of(s);
-        return tg_rollout_forward(s->rollout, &s->x, &s->target, &loss);
-    }
-    return nn_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->scale, s->loss);
+    return s->rollout ? tg_rollout_forward(s->rollout, &s->x, &s->target, s->scale, s->loss)
+                      : nn_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->scale,
+                                        s->loss);
 }
 
 static tg_status run_backward(void *user) {
     const tg_step *s = user;
     const tg_grad_sink sink = sink_of(s);
-    if (s->rollout) {
-        const tg_rollout_loss loss = loss_of(s);
-        return tg_rollout_backward(s->rollout, &loss, &sink);
-    }
-    return tg_fno_backward(s->config.fno, NULL, &sink);
+    return s->rollout ? tg_rollout_backward(s->rollout, &sink)
+                      : tg_fno_backward(s->config.fno, NULL, &sink);
 }
 
 /* Includes the whole update, without waiting. */
