@@ -43,7 +43,7 @@ static tg_status exchange_bucket(const tg_exchange *x) {
 
 /* ---- life ---- */
 
-static tg_status add_over_parts(void *user, const tg_tensor *values) {
+static tg_status add_over(void *user, const tg_tensor *values) {
     return tg_comm_all_reduce(user, TG_COMM_SUM, values);
 }
 
@@ -135,7 +135,7 @@ tg_status tg_exchange_create(tg_context *ctx, const tg_step_config *config, bool
                        .overlaps = overlaps,
                        .next = optim->slot_count - 1};
     if (!tg_comm_is_alone(x->domain)) {
-        optim->parts_adder = (tg_adder){add_over_parts, x->domain};
+        optim->parts_adder = (tg_adder){add_over, x->domain};
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->news, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->due, optim->slot_count));
@@ -271,11 +271,6 @@ static tg_status send_ready(tg_exchange *x) {
     return TG_OK;
 }
 
-static tg_status add_over_ranks(void *user, const tg_tensor *values) {
-    const tg_exchange *x = user;
-    return tg_comm_all_reduce(x->comm, TG_COMM_SUM, values);
-}
-
 static tg_status receive_all(void *user, int count, const tg_gradient *gradients) {
     tg_exchange *x = user;
     TG_CALL(tg_sum_add_all(x->optim, count, gradients));
@@ -287,7 +282,7 @@ static tg_status receive(void *user, const tg_gradient *gradient) {
     const bool is_known = gradient->param >= 0 && gradient->param < x->optim->slot_count;
     if (x->is_streamed && !x->overlaps && is_known &&
         !x->optim->slots[gradient->param].is_bucketed) {
-        return tg_sum_update(x->optim, gradient, &(tg_adder){add_over_ranks, x});
+        return tg_sum_update(x->optim, gradient, &(tg_adder){add_over, x->comm});
     }
     return receive_all(user, 1, gradient);
 }
