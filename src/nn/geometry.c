@@ -168,9 +168,7 @@ static int find(nn_program *p, nn_transform t) {
             return i;
         }
     }
-    const tg_status status = NN_GROW(p, transforms, transform);
-    if (status != TG_OK) {
-        p->status = p->status == TG_OK ? status : p->status;
+    if (nn_failed(p, NN_GROW(p, transforms, transform))) {
         return 0;
     }
     p->transforms[p->transform_count] = t;

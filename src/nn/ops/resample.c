@@ -104,9 +104,7 @@ static int find(nn_program *p, nn_resampling r) {
             return i;
         }
     }
-    const tg_status status = NN_GROW(p, resamplings, resampling);
-    if (status != TG_OK) {
-        p->status = p->status == TG_OK ? status : p->status;
+    if (nn_failed(p, NN_GROW(p, resamplings, resampling))) {
         return 0;
     }
     p->resamplings[p->resampling_count] = r;
