@@ -14,10 +14,13 @@
 /* `recent`, or the newest step if that link is missing. */
 static tg_status find_last(const tg_run_folder *folder, char *path, bool *is_there) {
     int64_t step = -1;
-    TG_CALL(tg_run_folder_find(folder, "checkpoints/recent.safetensors", path, is_there));
+    *is_there = tg_run_folder_has(folder, "checkpoints/recent.safetensors", path);
     TG_CALL(*is_there ? TG_OK : tg_run_folder_newest(folder, &step));
-    *is_there = *is_there || step >= 0;
-    return step >= 0 ? tg_run_folder_checkpoint(folder, step, path) : TG_OK;
+    if (step >= 0) {
+        tg_run_folder_checkpoint(folder, step, path);
+        *is_there = true;
+    }
+    return TG_OK;
 }
 
 /* Fails with a list of the steps present. */
@@ -43,8 +46,9 @@ static tg_status find_step(const tg_run_folder *folder, const char *which, char 
                        "checkpoint: expected best, last or the number of a step, found '%.64s'",
                        which);
     }
-    TG_CALL(tg_run_folder_checkpoint(folder, step, path));
-    return access(path, F_OK) == 0 ? TG_OK : refuse_step(folder, step);
+    return access(tg_run_folder_checkpoint(folder, step, path), F_OK) == 0
+               ? TG_OK
+               : refuse_step(folder, step);
 }
 
 static bool is_folder(const char *path) {
@@ -71,7 +75,7 @@ tg_status tg_run_checkpoint(tg_context *ctx, const char *path, const char *which
     const bool wants_best = !which || strcmp(which, "best") == 0;
     const bool wants_last = !which || strcmp(which, "last") == 0;
     TG_CALL(tg_run_folder_open(ctx, path, &folder));
-    TG_CALL(wants_best ? tg_run_folder_find(&folder, TG_BEST, found, &is_there) : TG_OK);
+    is_there = wants_best && tg_run_folder_has(&folder, TG_BEST, found);
     TG_CALL(wants_last && !is_there ? find_last(&folder, found, &is_there) : TG_OK);
     if (!wants_best && !wants_last) {
         TG_CALL(find_step(&folder, which, found));

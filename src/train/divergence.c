@@ -84,9 +84,9 @@ const char *tg_trainer_last_good(tg_trainer *t, char text[TG_GOOD_TEXT]) {
         count = 0;
     }
     for (int64_t i = 0; i <= count && epoch < 0; i++) { /* after them, the best one */
-        const tg_status status = i < count ? tg_run_folder_checkpoint(&t->folder, steps[i], path)
-                                           : tg_run_folder_file(&t->folder, TG_BEST, path);
-        epoch = status == TG_OK && access(path, R_OK) == 0 ? good_epoch(t, path) : -1;
+        const char *file = i < count ? tg_run_folder_checkpoint(&t->folder, steps[i], path)
+                                     : tg_run_folder_file(&t->folder, TG_BEST, path);
+        epoch = access(file, R_OK) == 0 ? good_epoch(t, file) : -1;
     }
     tg_mem_free(t->ctx, steps);
     if (epoch < 0) {

@@ -369,7 +369,7 @@ static tg_status write_samples(tg_trainer *t) {
  * as the best one, or `recent` may not point to it yet. */
 static tg_status complete_checkpoint(tg_trainer *t) {
     char newest[TG_PATH];
-    TG_CALL(tg_run_folder_checkpoint(&t->folder, t->progress.step, newest));
+    tg_run_folder_checkpoint(&t->folder, t->progress.step, newest);
     if (strcmp(t->last_checkpoint, newest) != 0) {
         return tg_trainer_save(t, false, true);
     }

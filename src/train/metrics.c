@@ -55,8 +55,7 @@ static tg_status filter_lines(const tg_run_folder *folder, const char *name, int
     size_t size = 0;
     int64_t damaged = 0;
     tg_status status = TG_OK;
-    TG_TRY(tg_run_folder_file(folder, name, path));
-    if (access(path, F_OK) != 0) {
+    if (!tg_run_folder_has(folder, name, path)) {
         return TG_OK;
     }
     TG_TRY(tg_file_read(folder->ctx, path, SIZE_MAX / 2, &bytes, &size));
@@ -100,17 +99,13 @@ tg_status tg_run_folder_sync(const tg_run_folder *folder) {
                                         "stable_ranks.jsonl"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[TG_PATH];
-        tg_status status = tg_run_folder_file(folder, names[i], path);
-        const int fd = status == TG_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        const int fd = open(tg_run_folder_file(folder, names[i], path), O_RDONLY | O_CLOEXEC);
         const int error = fd >= 0 ? tg_file_sync(fd) : 0; /* a missing file has no lines */
         if (fd >= 0) {
             close(fd);
         }
         if (error != 0 && error != EINVAL) { /* EINVAL: the file cannot be synced */
-            status = tg_fail_system(folder->ctx, path, "sync", error);
-        }
-        if (status != TG_OK) {
-            return status;
+            return tg_fail_system(folder->ctx, path, "sync", error);
         }
     }
     return TG_OK;
@@ -193,11 +188,10 @@ static void add_list(line *l, const char *key, const double *value, int64_t coun
 /* Appends the line to a file of the folder and frees it. */
 static tg_status write_line(line *l, const tg_run_folder *folder, const char *name) {
     char path[TG_PATH];
-    tg_status status = l->status;
-    TG_TRY(status);
-    TG_TRY(tg_run_folder_file(folder, name, path));
-    TG_TRY(tg_file_append(folder->ctx, path, l->text, (size_t)l->used));
-fail:
+    tg_run_folder_file(folder, name, path);
+    const tg_status status = l->status != TG_OK
+                                 ? l->status
+                                 : tg_file_append(folder->ctx, path, l->text, (size_t)l->used);
     TG_FREE(l->ctx, l->text);
     return status;
 }
@@ -326,8 +320,7 @@ static tg_status log_csv(const tg_run_folder *folder, const tg_train_epoch *e) {
     tg_status status = TG_OK;
     char path[TG_PATH];
     line header = {.ctx = folder->ctx}, row = {.ctx = folder->ctx};
-    TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
-    TG_TRY(read_header(folder, path, &header));
+    TG_TRY(read_header(folder, tg_run_folder_file(folder, "metrics.csv", path), &header));
     if (header.used == 0) {
         add_header(&header, e);
         TG_TRY(header.status);
@@ -345,7 +338,7 @@ fail:
 static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
     char path[TG_PATH], tag[TG_GRID_TEXT + 16];
     if (!folder->events) {
-        TG_CALL(tg_run_folder_file(folder, "events", path));
+        tg_run_folder_file(folder, "events", path);
         TG_CALL(tg_events_open(folder->ctx, path, &folder->events));
     }
     TG_CALL(tg_events_scalar(folder->events, "train/loss", e->epoch, e->train_loss));
