@@ -349,13 +349,10 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
     }
     const tg_status status = open_part(d, which, path, field->name, config);
     d->layout.count += status == TG_OK && is_named ? 1 : 0;
-    if (status != TG_E_ARGUMENT) {
-        return status;
-    }
-    char sentence[768];
-    snprintf(sentence, sizeof sentence, "%s", tg_context_error(d->ctx));
-    return tg_fail(d->ctx, status, "%s; data.%s_name says which one is %s", sentence, letter,
-                   letter);
+    return status != TG_E_ARGUMENT
+               ? status
+               : tg_fail(d->ctx, status, "%.760s; data.%s_name says which one is %s",
+                         tg_context_error(d->ctx), letter, letter);
 }
 
 static tg_status wrap_arrays(tg_dataset *d, const origin *from, bool x_only) {

@@ -358,12 +358,9 @@ static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key
 
 /* Prefixes an error with the place of the setting. */
 static tg_status at_origin(tg_context *ctx, tg_status status, const char *origin) {
-    if (status == TG_OK || !origin) {
-        return status;
-    }
-    char sentence[768];
-    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
-    return tg_fail(ctx, status, "%.200s: %s", origin, sentence);
+    return status == TG_OK || !origin
+               ? status
+               : tg_fail(ctx, status, "%.200s: %s", origin, tg_context_error(ctx));
 }
 
 /* Initial weights and normalizers, which exist before a later stage begins. */
