@@ -27,7 +27,7 @@ typedef struct planner {
     tg_context *ctx;
     tg_backend *be;
     tg_place place;
-    tg_settings *settings;
+    const tg_settings *settings;
     int stage, stages;
     int ranks, rank;
     nn_split split;
@@ -179,12 +179,10 @@ static tg_dataset_facts assumed(const planner *p, const tg_run_set *set) {
                               .n_dim = tg_run_data_dims(&p->config),
                               .dtype =
                                   fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype};
-    size_t points = tg_dtype_size(facts.dtype);
     tg_run_grid(&set->grid, facts.n_dim, facts.grid);
     facts.rows = nn_rows_of(&p->split, p->split.part, facts.grid[0]).count;
-    for (int d = 0; d < facts.n_dim; d++) {
-        points *= (size_t)(d == 0 ? facts.rows : facts.grid[d]);
-    }
+    const size_t points = (size_t)(facts.rows * tg_product(facts.n_dim - 1, facts.grid + 1)) *
+                          tg_dtype_size(facts.dtype);
     facts.x_bytes = points * (size_t)facts.in_channels;
     facts.y_bytes = points * (size_t)facts.out_channels;
     return facts;
@@ -544,11 +542,11 @@ tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, int ranks,
     TG_TRY(tg_train_complete(ctx, settings, &whole));
     TG_TRY(tg_run_config_read(ctx, whole, 1, false, &config));
     TG_TRY(tg_run_read_split(ctx, &config, &parts));
-    TG_TRY(parts > 0 ? TG_OK : tg_run_choose_split(ctx, settings, ranks, 1, &parts));
-    TG_TRY(tg_train_plan_rank(ctx, settings, ranks, parts, 0, out));
+    TG_TRY(parts > 0 ? TG_OK : tg_run_choose_split(ctx, whole, ranks, 1, &parts));
+    TG_TRY(tg_train_plan_rank(ctx, whole, ranks, parts, 0, out));
     if (parts > 1) { /* the first rank saves, the last part may be the largest */
         TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, last, 1));
-        TG_TRY(tg_train_plan_rank(ctx, settings, ranks, parts, parts - 1, last));
+        TG_TRY(tg_train_plan_rank(ctx, whole, ranks, parts, parts - 1, last));
         *out = last->peak_total[last->place] > out->peak_total[out->place] ? *last : *out;
     }
 fail:
@@ -560,14 +558,12 @@ fail:
 tg_status tg_train_plan_rank(tg_context *ctx, const tg_settings *settings, int ranks, int parts,
                              int rank, tg_train_memory *out) {
     planner *p = NULL;
-    tg_settings *whole = NULL;
     tg_status status = TG_OK;
     *out = (tg_train_memory){0};
-    TG_TRY(tg_train_complete(ctx, settings, &whole));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, p, 1));
     p->ctx = ctx;
     p->out = out;
-    p->settings = whole;
+    p->settings = settings;
     p->stages = tg_run_stages(settings);
     p->ranks = ranks;
     p->rank = rank;
@@ -581,7 +577,6 @@ tg_status tg_train_plan_rank(tg_context *ctx, const tg_settings *settings, int r
     }
     TG_TRY(plan_run(p));
 fail:
-    tg_settings_destroy(&whole);
     tg_mem_free(ctx, p);
     return status;
 }
