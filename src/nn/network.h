@@ -143,6 +143,11 @@ static inline tg_shape nn_whole_shape(const tg_fno_param *param) {
     return shape;
 }
 
+/* Of parts of a sample, fails on all if one has failed, so that none waits for it. */
+TG_NODISCARD static inline tg_status nn_agree(const nn_split *split, tg_status status) {
+    return split->comm ? tg_comm_agree(split->comm, status) : status;
+}
+
 /* Copies the rows in dimension 2 that each part has of a tensor, `own`, to the host of part 0,
  * where it creates `whole`; all parts call it. nn_gather_bytes: of the host, while it runs, for
  * those of a parameter in transit. */

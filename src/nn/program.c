@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/quantize.h"
+#include "base/minmax.h"
 #include "nn/ops.h"
 
 bool nn_failed(nn_program *program, tg_status status) {
@@ -36,10 +37,8 @@ void nn_value_set_grid(nn_program *program, int value, nn_grid grid) {
     nn_value *v = &program->values[value];
     const nn_model *model = program->model;
     v->grid = grid;
-    v->points = nn_slab_of(model, &program->domain, grid, model->split.part).count;
-    for (int d = 1; d < model->config.n_dim; d++) {
-        v->points *= grid.size[d];
-    }
+    v->points = nn_slab_of(model, &program->domain, grid, model->split.part).count *
+                tg_product(model->config.n_dim - 1, grid.size + 1);
 }
 
 int nn_boundary(nn_program *program, int value) {

@@ -20,6 +20,8 @@
 
 enum { INTEGERS = 12, REALS = 4 };
 
+static const char *const encoders[2] = {"encoder.x.", "encoder.y."}; /* by tg_data_side */
+
 /* ---- checksum: 64 bits over names, dtypes, shapes, bytes and metadata ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t word) {
@@ -161,10 +163,9 @@ static tg_status add_weights(const tg_model *model, tg_staging *staging, tg_arch
 }
 
 static tg_status add_normalizers(const tg_model *model, tg_archive *archive) {
-    static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     for (int side = 0; side < 2; side++) {
         if (model->encoder[side]) {
-            TG_CALL(tg_normalizer_save(model->encoder[side], archive, prefixes[side]));
+            TG_CALL(tg_normalizer_save(model->encoder[side], archive, encoders[side]));
         }
     }
     return TG_OK;
@@ -335,12 +336,11 @@ bool tg_checkpoint_is_imported(const tg_archive *archive) {
 }
 
 tg_status tg_checkpoint_load_normalizers(tg_model *model, const tg_archive *archive) {
-    static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     static const char *const means[2] = {"encoder.x.mean", "encoder.y.mean"};
     for (int side = 0; side < 2; side++) {
         tg_normalizer_destroy(&model->encoder[side]);
         if (tg_archive_find(archive, means[side])) {
-            TG_CALL(tg_normalizer_load(model->ctx, archive, prefixes[side], &model->encoder[side]));
+            TG_CALL(tg_normalizer_load(model->ctx, archive, encoders[side], &model->encoder[side]));
         }
     }
     return TG_OK;

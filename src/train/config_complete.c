@@ -156,14 +156,22 @@ int tg_stage_of(const char *key, const char **rest) {
     return 1;
 }
 
-int tg_run_stages(const tg_settings *settings) {
-    int stages = 1;
+/* Bit n: there are keys of stage n; the first one is there in any case. */
+static unsigned stages_of(const tg_settings *settings) {
+    unsigned stages = 1u << 1;
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *rest;
-        const int stage = tg_stage_of(tg_settings_key(settings, i), &rest);
-        stages = stage > stages ? stage : stages;
+        stages |= 1u << tg_stage_of(tg_settings_key(settings, i), &rest);
     }
     return stages;
+}
+
+int tg_run_stages(const tg_settings *settings) {
+    int last = 1;
+    while (stages_of(settings) >> (last + 1)) {
+        last++;
+    }
+    return last;
 }
 
 int64_t tg_run_epochs(tg_context *ctx, const tg_settings *settings) {
@@ -189,18 +197,9 @@ bool tg_stages_accumulate(const tg_settings *settings) {
     return does;
 }
 
-static bool has_stage(const tg_settings *settings, int stage) {
-    bool has = false;
-    for (int64_t i = 0; i < tg_settings_count(settings) && !has; i++) {
-        const char *rest;
-        has = tg_stage_of(tg_settings_key(settings, i), &rest) == stage;
-    }
-    return has;
-}
-
 tg_status tg_stages_check(tg_context *ctx, const tg_settings *settings) {
     for (int stage = 2; stage < tg_run_stages(settings); stage++) {
-        if (!has_stage(settings, stage)) {
+        if (!(stages_of(settings) >> stage & 1)) {
             return tg_fail(ctx, TG_E_CONFIG, "stage%d: it has no key, but there is a later one",
                            stage);
         }

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "data/dataset.h"
-#include "nn/losses.h"
+#include "nn/network.h"
 #include "train/model.h"
 #include "train/run_datasets.h"
 
@@ -266,12 +266,6 @@ fail:
     return status;
 }
 
-/* A rank that fails alone must not leave those that share its samples waiting. */
-static tg_status agree(const tg_model *model, tg_status status) {
-    tg_comm *comm = model->config.split.comm;
-    return comm ? tg_comm_agree(comm, status) : status;
-}
-
 /* The squares of every groups-th batch, starting with that of this group; 0 for all others. */
 static tg_status measure(evaluation *e, const tg_comm *comm, tg_dataset *dataset, int64_t size) {
     tg_model *model = e->model;
@@ -281,15 +275,15 @@ static tg_status measure(evaluation *e, const tg_comm *comm, tg_dataset *dataset
     const int group = tg_comm_rank(comm) / parts, groups = ranks / parts;
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     TG_CALL(tg_run_check_set(model->ctx, &model->config, 1, "the data", &facts));
-    TG_CALL(agree(model, open_evaluation(dataset, &facts, size, e)));
+    TG_CALL(nn_agree(&model->config.split, open_evaluation(dataset, &facts, size, e)));
     for (int norm = 0; ranks > 1 && norm < NORMS; norm++) {
         TG_CALL(be->ops->fill(be, TG_F64, tg_shape_numel(&e->squares[norm].shape), (tg_scalar){0},
                               e->squares[norm].data));
     }
-    TG_CALL(agree(model, tg_model_prepare(model, size, facts.grid, false)));
+    TG_CALL(nn_agree(&model->config.split, tg_model_prepare(model, size, facts.grid, false)));
     for (int64_t i = 0, b = group; b < tg_loader_batches(e->loader); i++, b += groups) {
         int64_t count = 0;
-        TG_CALL(agree(model, take_batch(e, i, b, &count)));
+        TG_CALL(nn_agree(&model->config.split, take_batch(e, i, b, &count)));
         TG_CALL(measure_batch(e, b * size, count));
     }
     return TG_OK;

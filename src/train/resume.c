@@ -200,20 +200,22 @@ static tg_status look_for_run(tg_trainer *t) {
     return TG_OK;
 }
 
+/* Begins with the weights of opt.init, if rank 0 finds the folder as it should be. */
+static tg_status begin(tg_trainer *t, tg_status (*check)(tg_trainer *t), tg_entry entry) {
+    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? check(t) : TG_OK));
+    TG_CALL(tg_trainer_agree(t, load_first_weights(t)));
+    t->entry = entry;
+    return TG_OK;
+}
+
 tg_status tg_trainer_start(tg_trainer *t) {
     TG_NEED(NULL, t);
-    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? look_for_run(t) : TG_OK));
-    TG_CALL(tg_trainer_agree(t, load_first_weights(t)));
-    t->entry = TG_ENTRY_START;
-    return TG_OK;
+    return begin(t, look_for_run, TG_ENTRY_START);
 }
 
 tg_status tg_trainer_replace(tg_trainer *t) {
     TG_NEED(NULL, t);
-    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? look(t) : TG_OK));
-    TG_CALL(tg_trainer_agree(t, load_first_weights(t)));
-    t->entry = TG_ENTRY_REPLACE;
-    return TG_OK;
+    return begin(t, look, TG_ENTRY_REPLACE);
 }
 
 /* From `path`, or the newest undamaged checkpoint; *resumed: found one. */

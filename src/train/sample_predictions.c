@@ -21,11 +21,6 @@ static tg_status keep_field(const tg_trainer *t, const char *name, const char *g
     return tg_trainer_writes(t) ? tg_archive_take(archive, full, field) : TG_OK;
 }
 
-/* Of ranks that share the samples, fails on all if one has failed. */
-static tg_status agree(const tg_trainer *t, tg_status status) {
-    return nn_is_split(&t->split) ? tg_comm_agree(t->split.comm, status) : status;
-}
-
 /* Adds x, y and the prediction of the first samples of a test set. */
 static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
     const tg_dataset_facts facts = tg_dataset_get_facts(t->tests[index].dataset);
@@ -46,7 +41,7 @@ static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
         status = tg_dataset_read(t->tests[index].dataset, indices, count, fields[0].data,
                                  fields[1].data);
     }
-    TG_TRY(agree(t, status));
+    TG_TRY(nn_agree(&t->split, status));
     TG_TRY(tg_model_predict_slab(t->model, &facts, &fields[0], &fields[2]));
     for (int i = 0; i < FIELDS; i++) {
         TG_TRY(keep_field(t, names[i], grid, &facts, &fields[i], archive));
