@@ -149,6 +149,8 @@ static const tg_setting distributed_table[] = {
 
 tg_key_table tg_run_table(int index) {
     const tg_key_table tables[TG_KEY_TABLES] = {
+        {"fno", nn_config_rows(), tg_fno_config_count(), 0},
+        {"opt", &tg_optim_method_row, 1, 0},
         {"opt", tg_optim_config_rows(), tg_optim_config_count(), offsetof(tg_run_config, opt)},
         {"opt", tg_lr_schedule_config_rows(), tg_lr_schedule_config_count(),
          offsetof(tg_run_config, schedule)},
@@ -164,6 +166,16 @@ tg_key_table tg_run_table(int index) {
 static bool has_key(int table, const char *key) {
     const tg_key_table t = tg_run_table(table);
     return tg_setting_find(t.rows, t.count, key) != NULL;
+}
+
+/* A key's value as text that reads back; of the method, the first one. */
+static const char *get_from(int table, int row, const tg_run_config *config, char *text,
+                            size_t capacity) {
+    const tg_key_table t = tg_run_table(table);
+    return table == TG_TABLE_FNO ? tg_fno_config_get(&config->fno, row, text, capacity)
+           : table == TG_TABLE_METHOD
+               ? tg_setting_choice(t.rows, 0)
+               : tg_setting_get(&t.rows[row], (const char *)config + t.offset, text, capacity);
 }
 
 static tg_status set_in(tg_context *ctx, int table, tg_run_config *config, const char *key,
@@ -289,14 +301,14 @@ static tg_status set_opt(tg_context *ctx, tg_run_config *config, const char *key
     if (has_key(TG_TABLE_OPTIM, key)) {
         return tg_optim_config_set(ctx, &config->opt, key, value);
     }
-    const char *names[96] = {"name"};
-    int count = 1;
+    const char *names[96];
+    int count = 0;
     for (int table = TG_TABLE_SCHEDULE; table <= TG_TABLE_LOOP; table++) {
         if (has_key(table, key)) {
             return set_in(ctx, table, config, key, value);
         }
     }
-    for (int table = 0; table <= TG_TABLE_LOOP; table++) {
+    for (int table = TG_TABLE_METHOD; table <= TG_TABLE_LOOP; table++) {
         const tg_key_table t = tg_run_table(table);
         for (int i = 0; i < t.count && count < 96; i++) {
             names[count++] = t.rows[i].key;
@@ -501,11 +513,10 @@ tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
     *out = NULL;
     TG_TRY(tg_settings_create(ctx, out));
     TG_TRY(tg_run_config_put_network(&config->fno, *out));
-    for (int table = 0; table < TG_KEY_TABLES; table++) {
+    for (int table = TG_TABLE_OPTIM; table < TG_KEY_TABLES; table++) {
         const tg_key_table t = tg_run_table(table);
         for (int i = 0; i < t.count; i++) {
-            const char *value =
-                tg_setting_get(&t.rows[i], (const char *)config + t.offset, text, sizeof text);
+            const char *value = get_from(table, i, config, text, sizeof text);
             if (strcmp(value, "[]") != 0) { /* [] means: not set */
                 TG_TRY(put(*out, t.section, t.rows[i].key, value));
             }
@@ -530,41 +541,19 @@ tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg
     return tg_run_config_write(ctx, &first, settings, out);
 }
 
-/* The keys of all sections in one list, gathered from the tables that read them. */
+/* ---- the keys of all sections in one list ---- */
 
-/* The row of a key: those of fno, opt.name, then the tables of config.h. *table is -1 for opt.name
- * and -2 for fno; NULL past the end. */
-static const tg_setting *find(int index, int *table) {
-    if (index >= 0 && index < tg_fno_config_count()) {
-        *table = -2;
-        return nn_config_rows() + index;
-    }
-    index -= tg_fno_config_count();
-    *table = -1;
-    if (index == 0) {
-        return &tg_optim_method_row;
-    }
-    index--;
-    for (int i = 0; i < TG_KEY_TABLES && index >= 0; i++) {
-        const tg_key_table t = tg_run_table(i);
-        *table = i;
+/* The row of a key, and its place in the tables; NULL past the end. */
+static const tg_setting *find(int index, int *table, int *row) {
+    for (*table = 0; *table < TG_KEY_TABLES && index >= 0; (*table)++) {
+        const tg_key_table t = tg_run_table(*table);
+        *row = index;
         if (index < t.count) {
             return &t.rows[index];
         }
         index -= t.count;
     }
     return NULL;
-}
-
-static void default_text(int index, int table, const tg_setting *row, char *text, size_t capacity) {
-    const tg_run_config run = tg_run_config_default();
-    if (table >= 0) {
-        tg_setting_get(row, (const char *)&run + tg_run_table(table).offset, text, capacity);
-    } else if (table == -1) {
-        snprintf(text, capacity, "%s", tg_setting_choice(row, 0));
-    } else {
-        tg_fno_config_get(&run.fno, index, text, capacity);
-    }
 }
 
 bool tg_key_describe(int index, tg_key_info *out) {
@@ -576,16 +565,18 @@ bool tg_key_describe(int index, tg_key_info *out) {
         [TG_SETTING_TEXT] = "text",          [TG_SETTING_GRID] = "grid",
         [TG_SETTING_LIST_SIZE] = "integers", [TG_SETTING_LIST_GRID] = "grids",
         [TG_SETTING_LIST_TEXT] = "texts",    [TG_SETTING_LIST_ROWS] = "rows"};
-    int table;
+    const tg_run_config usual = tg_run_config_default();
+    char text[sizeof out->fallback];
+    int table, row;
     if (!out) {
         return false;
     }
     *out = (tg_key_info){0};
-    const tg_setting *setting = find(index, &table);
+    const tg_setting *setting = find(index, &table, &row);
     if (!setting) {
         return false;
     }
-    out->section = table == -2 ? "fno" : table == -1 ? "opt" : tg_run_table(table).section;
+    out->section = tg_run_table(table).section;
     out->name = setting->key;
     out->type = types[setting->type];
     out->help = setting->help;
@@ -595,15 +586,15 @@ bool tg_key_describe(int index, tg_key_info *out) {
     out->low = out->has_range ? setting->low : 0.0;
     out->high = out->has_range ? setting->high : 0.0;
     tg_setting_values(setting, out->values, sizeof out->values);
-    default_text(index, table, setting, out->fallback, sizeof out->fallback);
-    if (strcmp(setting->key, "n_modes") == 0) { /* must be set */
-        out->fallback[0] = '\0';
+    if (strcmp(setting->key, "n_modes") != 0) { /* which must be set */
+        snprintf(out->fallback, sizeof out->fallback, "%s",
+                 get_from(table, row, &usual, text, sizeof text));
     }
     return true;
 }
 
 const char *tg_key_choice(int key, int index) {
-    int table;
-    const tg_setting *row = find(key, &table);
-    return row ? tg_setting_choice(row, index) : NULL;
+    int table, row;
+    const tg_setting *setting = find(key, &table, &row);
+    return setting ? tg_setting_choice(setting, index) : NULL;
 }

@@ -101,15 +101,24 @@ typedef struct tg_run_config {
 /* Defaults of all keys; the network's modes have none. */
 tg_run_config tg_run_config_default(void);
 
-/* The tables of all sections but fno, whose rows set a struct inside nn, in the order of
- * docs/config.md: optimizer, schedule and loop, which share section opt; data; distributed. */
+/* The tables of all keys, in the order of docs/config.md. Rows of section fno set a struct inside
+ * nn, that of the method a whole method; all others a field. */
 typedef struct tg_key_table {
     const char *section;
     const tg_setting *rows; /* (count) */
     int count;
     size_t offset; /* in tg_run_config, of the struct that the rows set */
 } tg_key_table;
-enum { TG_TABLE_OPTIM, TG_TABLE_SCHEDULE, TG_TABLE_LOOP, TG_TABLE_DATA, TG_KEY_TABLES = 5 };
+enum {
+    TG_TABLE_FNO,
+    TG_TABLE_METHOD,
+    TG_TABLE_OPTIM,
+    TG_TABLE_SCHEDULE,
+    TG_TABLE_LOOP,
+    TG_TABLE_DATA,
+    TG_TABLE_DISTRIBUTED,
+    TG_KEY_TABLES
+};
 tg_key_table tg_run_table(int index);
 
 /* distributed.split as a number; 0: auto. */
