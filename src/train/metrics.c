@@ -151,6 +151,12 @@ static void add_key(line *l, const char *key) {
     add(l, "\"%s\":", key);
 }
 
+/* A key and the bracket that opens its value. */
+static void open_key(line *l, const char *key, const char *bracket) {
+    add_key(l, key);
+    add(l, "%s", bracket);
+}
+
 /* JSON has no numbers that are not finite. */
 static void add_number(line *l, double value) {
     if (isfinite(value)) {
@@ -176,8 +182,7 @@ static void add_text(line *l, const char *key, const char *text) {
 }
 
 static void add_list(line *l, const char *key, const double *value, int64_t count) {
-    add_key(l, key);
-    add(l, "[");
+    open_key(l, key, "[");
     for (int64_t i = 0; i < count; i++) {
         separate(l);
         add_number(l, value[i]);
@@ -200,8 +205,7 @@ static tg_status write_line(line *l, const tg_run_folder *folder, const char *na
 
 /* "16":{"l2":..,"h1":..} */
 static void add_errors(line *l, const tg_test_errors *errors) {
-    add_key(l, errors->grid);
-    add(l, "{");
+    open_key(l, errors->grid, "{");
     add_real(l, "l2", errors->l2);
     add_real(l, "h1", errors->h1);
     if (errors->channels > 1) {
@@ -221,12 +225,10 @@ static tg_status log_json(const tg_run_folder *folder, const tg_train_epoch *e) 
     add_count(&l, "epoch", e->epoch);
     add_count(&l, "step", e->step);
     add_real(&l, "lr", e->learning_rate);
-    add_key(&l, "train");
-    add(&l, "{");
+    open_key(&l, "train", "{");
     add_real(&l, "loss", e->train_loss);
     add(&l, "}");
-    add_key(&l, "test");
-    add(&l, "{");
+    open_key(&l, "test", "{");
     for (int i = 0; i < e->test_count - validates; i++) {
         add_errors(&l, &e->test[i]);
     }
@@ -239,8 +241,7 @@ static tg_status log_json(const tg_run_folder *folder, const tg_train_epoch *e) 
     add_count(&l, "skipped", e->skipped);
     add_real(&l, "loss_scale", e->loss_scale);
     add_count(&l, "overflows", e->overflows);
-    add_key(&l, "memory");
-    add(&l, "{");
+    open_key(&l, "memory", "{");
     add_count(&l, "peak", (int64_t)e->memory.peak_total);
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         add_count(&l, tg_mem_category_name((tg_mem_category)c), (int64_t)e->memory.peak[c]);
@@ -250,8 +251,7 @@ static tg_status log_json(const tg_run_folder *folder, const tg_train_epoch *e) 
     if (*tg_backend_math(folder->ctx)) {
         add_text(&l, "math", tg_backend_math(folder->ctx));
     }
-    add_key(&l, "time");
-    add(&l, "{");
+    open_key(&l, "time", "{");
     add_real(&l, "prepare", e->time.prepare);
     add_real(&l, "steps", e->time.steps);
     add_real(&l, "data", e->time.data);
@@ -259,8 +259,7 @@ static tg_status log_json(const tg_run_folder *folder, const tg_train_epoch *e) 
     add_real(&l, "checkpoint", e->time.checkpoint);
     add(&l, "}");
     if (e->test_count > 0) {
-        add_key(&l, "quantiles");
-        add(&l, "{");
+        open_key(&l, "quantiles", "{");
         for (int i = 0; i < e->test_count; i++) {
             add_list(&l, e->test[i].grid, e->test[i].l2_quantiles, TG_QUANTILES);
         }
@@ -370,8 +369,7 @@ static void add_projection(line *l, const char *name, const tg_optim_projection 
     separate(l);
     add(l, "{");
     add_text(l, "name", name);
-    add_key(l, "ranks");
-    add(l, "[");
+    open_key(l, "ranks", "[");
     for (int d = 0; d < p->ranks.ndim; d++) {
         separate(l);
         add(l, "%" PRId64, p->ranks.dim[d]);
@@ -410,8 +408,7 @@ tg_status tg_trainer_log_projections(tg_trainer *t) {
     add_count(&l, "epoch", t->progress.epoch + 1);
     add_count(&l, "bytes", (int64_t)bytes);
     add_real(&l, "error", projected ? sqrt(squares / projected) : (double)NAN);
-    add_key(&l, "parameters");
-    add(&l, "[");
+    open_key(&l, "parameters", "[");
     for (int i = 0; i < count; i++) {
         const tg_optim_projection p = tg_optim_get_projection(t->optim, i);
         if (p.is_projected) {
@@ -430,8 +427,7 @@ tg_status tg_trainer_write_ranks(const tg_trainer *t, int64_t epoch,
     add(&l, "{");
     add_count(&l, "epoch", epoch);
     add_count(&l, "step", t->progress.step);
-    add_key(&l, "parameters");
-    add(&l, "[");
+    open_key(&l, "parameters", "[");
     for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
         const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
         if (param.spectral) {

@@ -103,6 +103,13 @@ static void note(planner *p, const char *name, const tg_amounts *extra) {
     }
 }
 
+/* Bytes of data on the host. */
+static tg_amounts of_data(size_t bytes) {
+    tg_amounts amounts = {{{0}}};
+    amounts.at[TG_HOST][TG_MEM_DATA] = bytes;
+    return amounts;
+}
+
 /* ---- the network's buffers ---- */
 
 /* (samples, channels, grid..) of y, and its dtype. */
@@ -218,8 +225,7 @@ static tg_status look_at(planner *p, const tg_run_set *set, planned_set *out) {
 static tg_status open_set(planner *p, const tg_run_set *set, planned_set *out) {
     char name[TG_GRID_TEXT + 32], grid[TG_GRID_TEXT];
     const tg_status status = look_at(p, set, out);
-    tg_amounts opening = {{{0}}};
-    opening.at[TG_HOST][TG_MEM_DATA] = out->bytes.opening;
+    const tg_amounts opening = of_data(out->bytes.opening);
     snprintf(name, sizeof name, "opening data, %s %s", set->part,
              tg_grid_text(out->facts.n_dim, out->facts.grid, grid));
     note(p, name, &opening);
@@ -247,10 +253,9 @@ static void fit_encoders(planner *p) {
     const bool wanted[2] = {p->config.data.encode_input, p->config.data.encode_output};
     for (int side = 0; side < 2; side++) {
         if (wanted[side] && p->train.facts.samples > 0) {
-            tg_amounts fitting = {{{0}}};
+            const tg_amounts fitting =
+                of_data(tg_normalizer_fit_bytes(&p->train.facts, (tg_data_side)side));
             read_set(p, &p->train, tg_normalizer_block(&p->train.facts, (tg_data_side)side));
-            fitting.at[TG_HOST][TG_MEM_DATA] =
-                tg_normalizer_fit_bytes(&p->train.facts, (tg_data_side)side);
             note(p, "fitting the normalization", &fitting);
         }
     }
@@ -411,8 +416,8 @@ static tg_status evaluate_all(planner *p) {
 static void record(planner *p, bool is_evaluated) {
     p->epoch = p->evaluations == 2 ? p->config.loop.n_epochs : p->epoch + 1;
     if (is_evaluated || tg_phase_saves(&p->config.loop, p->epoch)) {
-        tg_amounts gathered = {{{0}}}; /* moments and weights of other ranks */
-        gathered.at[TG_HOST][TG_MEM_DATA] = p->optim.elsewhere + p->gathered;
+        /* moments and weights of other ranks */
+        const tg_amounts gathered = of_data(p->optim.elsewhere + p->gathered);
         const size_t copies = tg_checkpoint_copies(p->be, p->held.at[p->place]);
         p->held.at[TG_HOST][TG_MEM_DATA] += copies - p->snapshot;
         p->snapshot = copies;

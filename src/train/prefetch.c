@@ -32,7 +32,7 @@ struct tg_prefetch {
     /* used on a stream */
     slot slots[SLOTS];
     pthread_t thread;
-    bool has_lock, has_thread;
+    bool has_thread;
     pthread_mutex_t lock; /* protects the fields below and the slots' is_filled */
     pthread_cond_t change;
     bool is_running, is_busy, ends;
@@ -127,14 +127,12 @@ static void *read_ahead(void *user) {
 /* ---- life ---- */
 
 static tg_status start_thread(tg_prefetch *f) {
-    tg_context *ctx = f->model->ctx;
-    f->has_lock = pthread_mutex_init(&f->lock, NULL) == 0;
-    if (f->has_lock && pthread_cond_init(&f->change, NULL) != 0) {
-        pthread_mutex_destroy(&f->lock);
-        f->has_lock = false;
-    }
-    f->has_thread = f->has_lock && pthread_create(&f->thread, NULL, read_ahead, f) == 0;
-    return f->has_thread ? TG_OK : tg_fail(ctx, TG_E_MEMORY, "no thread can be made to read data");
+    (void)pthread_mutex_init(&f->lock, NULL);
+    (void)pthread_cond_init(&f->change, NULL);
+    f->has_thread = pthread_create(&f->thread, NULL, read_ahead, f) == 0;
+    return f->has_thread
+               ? TG_OK
+               : tg_fail(f->model->ctx, TG_E_MEMORY, "no thread can be made to read data");
 }
 
 tg_status tg_prefetch_create(tg_model *model, tg_context *reader, tg_loader *loader,
@@ -182,8 +180,6 @@ static void end_thread(tg_prefetch *f) {
         pthread_cond_broadcast(&f->change);
         pthread_mutex_unlock(&f->lock);
         pthread_join(f->thread, NULL);
-    }
-    if (f->has_lock) {
         pthread_cond_destroy(&f->change);
         pthread_mutex_destroy(&f->lock);
     }
