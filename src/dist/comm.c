@@ -385,6 +385,11 @@ tg_status tg_comm_all_reduce(tg_comm *comm, tg_comm_op op, const tg_tensor *valu
                      false, values);
 }
 
+tg_status tg_comm_all_reduce_f64(tg_comm *comm, tg_comm_op op, int64_t count, void *numbers) {
+    const tg_tensor values = {.dtype = TG_F64, .shape = {1, {count}}, .data = numbers};
+    return tg_comm_all_reduce(comm, op, &values);
+}
+
 tg_status tg_comm_reduce(tg_comm *comm, tg_comm_op op, int owner, const tg_tensor *values) {
     TG_NEED(NULL, comm);
     TG_NEED(comm->ctx, values);
@@ -500,6 +505,11 @@ tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values) {
     TG_CALL(run_anywhere(comm, &c, (int64_t)tg_tensor_bytes(values), values->data));
     count(comm, start, 1, 0, (int64_t)tg_tensor_bytes(values));
     return TG_OK;
+}
+
+tg_status tg_comm_broadcast_bytes(tg_comm *comm, int root, size_t bytes, void *data) {
+    const tg_tensor values = {.dtype = TG_U8, .shape = {1, {(int64_t)bytes}}, .data = data};
+    return tg_comm_broadcast(comm, root, &values);
 }
 
 tg_status tg_comm_barrier(tg_comm *comm) {

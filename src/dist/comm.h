@@ -79,6 +79,11 @@ TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
  * `comm` must live longer. */
 TG_NODISCARD tg_status tg_comm_split(tg_comm *comm, int color, int ranks, tg_comm **out);
 
+/* tg_comm_all_reduce of f64 numbers on the host, and tg_comm_broadcast of bytes there. */
+TG_NODISCARD tg_status tg_comm_all_reduce_f64(tg_comm *comm, tg_comm_op op, int64_t count,
+                                              void *numbers);
+TG_NODISCARD tg_status tg_comm_broadcast_bytes(tg_comm *comm, int root, size_t bytes, void *data);
+
 /* As tg_comm_reduce with TG_COMM_SUM (owner -1: tg_comm_all_reduce), but may return early: leave
  * the values alone until tg_comm_complete. All ranks begin sums in the same order. */
 TG_NODISCARD tg_status tg_comm_begin_sum(tg_comm *comm, int owner, const tg_tensor *values);

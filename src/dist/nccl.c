@@ -380,9 +380,7 @@ static tg_status share_id(tg_comm *comm, const tg_nccl *nccl, tg_status status, 
         status = tg_fail(comm->ctx, TG_E_BACKEND, "NCCL: %s", nccl->error_string(code));
     }
     TG_CALL(tg_comm_agree(comm, status));
-    return tg_comm_broadcast(
-        comm, 0,
-        &(tg_tensor){.dtype = TG_U8, .shape = {1, {(int64_t)sizeof *id}}, .data = id->bytes});
+    return tg_comm_broadcast_bytes(comm, 0, sizeof *id, id->bytes);
 }
 
 static tg_status open_nccl(tg_comm *comm) {

@@ -15,8 +15,8 @@ typedef struct nn_loss_work {
     void *x; /* of residuals, if the caller's x is elsewhere */
 } nn_loss_work;
 
-/* Its parts. */
-enum { NN_LOSS_SPECTRAL = 1, NN_LOSS_RESIDUAL = 2, NN_LOSS_FLOW = 4 };
+/* Its parts; and whether a loss takes differences on the grid. */
+enum { NN_LOSS_SPECTRAL = 1, NN_LOSS_RESIDUAL = 2, NN_LOSS_FLOW = 4, NN_LOSS_DIFFERENCES = 8 };
 
 /* The arguments of a forward or backward call. */
 typedef struct nn_call {

@@ -93,14 +93,13 @@ static tg_status check_blocks(const tg_exchange *x) {
     TG_TRY(tg_comm_agree(x->domain, status));
     for (int i = 0; i < x->optim->slot_count; i++) {
         const tg_slot *slot = &x->optim->slots[i];
-        const tg_tensor values = {.dtype = TG_F64, .shape = {1, {parts}}, .data = rows};
         double before = 0.0, all = 0.0;
         if (slot->block.whole == 0) {
             continue;
         }
         memset(rows, 0, (size_t)parts * sizeof *rows);
         rows[part] = (double)slot->shape.dim[slot->block.dim];
-        TG_TRY(tg_comm_all_reduce(x->domain, TG_COMM_SUM, &values));
+        TG_TRY(tg_comm_all_reduce_f64(x->domain, TG_COMM_SUM, parts, rows));
         for (int p = 0; p < parts; p++) {
             before += p < part ? rows[p] : 0.0;
             all += rows[p];
@@ -187,11 +186,9 @@ static tg_status refresh_own(const tg_exchange *x, int first, int end) {
 
 static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
     tg_refresh_news *news = &x->news[param];
-    const tg_tensor bytes = {
-        .dtype = TG_U8, .shape = {1, {(int64_t)sizeof *news}}, .data = news, .place = TG_HOST};
     const bool is_owner = owner == tg_comm_rank(x->comm);
     tg_tensor parts[TG_REFRESHED_PARTS];
-    TG_CALL(tg_comm_broadcast(x->comm, owner, &bytes));
+    TG_CALL(tg_comm_broadcast_bytes(x->comm, owner, sizeof *news, news));
     if (!is_owner || news->nonfinite > 0) {
         TG_CALL(tg_sum_begin_refreshed(x->optim, param, news));
     }
@@ -318,8 +315,7 @@ static tg_status exchange_facts(const tg_exchange *x, bool clips) {
                                                     : TG_OK);
         }
     }
-    const tg_tensor all = {.dtype = TG_F64, .shape = {1, {2 * count}}, .data = x->facts};
-    TG_CALL(count > 0 ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &all) : TG_OK);
+    TG_CALL(count > 0 ? tg_comm_all_reduce_f64(x->comm, TG_COMM_SUM, 2 * count, x->facts) : TG_OK);
     for (int i = 0, at = 0; i < optim->slot_count; i++) {
         if (tg_slot_has_facts(&optim->slots[i])) {
             TG_CALL(tg_sum_learn(optim, i, &x->facts[at++]));

@@ -6,6 +6,7 @@
 
 #include "backend/tensor.h"
 #include "base/memory.h"
+#include "nn/network.h"
 #include "train/model.h"
 
 bool tg_run_on_points(const tg_run_config *config) {
@@ -71,15 +72,12 @@ tg_status tg_run_check_points(tg_context *ctx, const tg_run_config *config) {
             return tg_fail(ctx, TG_E_CONFIG, "%s", refused[i].text);
         }
     }
-    for (int i = 0; i < config->loss.terms; i++) {
-        if (config->loss.term[i].kind == TG_LOSS_H1) {
-            return tg_fail(ctx, TG_E_CONFIG,
-                           "opt.training_loss: h1 takes differences on a grid, and these data are "
-                           "at points; expected l2, l1.5, abs_l2, .., found %s",
-                           config->loop.training_loss);
-        }
-    }
-    return TG_OK;
+    return nn_loss_parts(&config->loss) & NN_LOSS_DIFFERENCES
+               ? tg_fail(ctx, TG_E_CONFIG,
+                         "opt.training_loss: h1 takes differences on a grid, and these data are "
+                         "at points; expected l2, l1.5, abs_l2, .., found %s",
+                         config->loop.training_loss)
+               : TG_OK;
 }
 
 void tg_run_warn_of_radius(tg_context *ctx, const tg_run_config *config) {

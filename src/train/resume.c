@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/minmax.h"
+#include "dist/comm.h"
 #include "nn/network.h"
 #include "optim/optim.h"
 #include "train/model.h"
@@ -139,7 +140,8 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     if (progress.threads > 0 && t->model->be->ops->place == TG_HOST) {
         warn_of_bits(t, path, "thread", progress.threads, t->progress.threads, "--threads");
     }
-    warn_of_bits(t, path, "rank", tg_max(progress.ranks, 1), tg_max(t->progress.ranks, 1), NULL);
+    warn_of_bits(t, path, "rank", tg_max((int64_t)progress.ranks, 1),
+                 tg_max((int64_t)t->progress.ranks, 1), NULL);
     progress.threads = t->progress.threads;
     progress.ranks = t->progress.ranks;
     progress.schedule.config = t->model->config.schedule;
@@ -258,10 +260,9 @@ fail:
 static tg_status resume_others(tg_trainer *t, bool *resumed) {
     char path[TG_PATH] = "";
     bool is_damaged = false;
-    const tg_tensor bytes = {.dtype = TG_U8, .shape = {1, {TG_PATH}}, .data = path};
     tg_status status = TG_OK;
     snprintf(path, sizeof path, "%s", *resumed ? t->last_checkpoint : "");
-    TG_CALL(tg_comm_broadcast(t->comm, 0, &bytes));
+    TG_CALL(tg_comm_broadcast_bytes(t->comm, 0, sizeof path, path));
     *resumed = path[0] != '\0';
     for (int rank = 1; rank < tg_comm_ranks(t->comm) && *resumed; rank++) {
         status = rank == tg_comm_rank(t->comm) ? load(t, path, &is_damaged) : status;
