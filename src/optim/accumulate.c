@@ -57,10 +57,9 @@ static tg_status count_gradient(tg_optim *optim, tg_slot *slot, const tg_gradien
 static tg_status add(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient) {
     const bool is_first = !slot->is_summing;
     TG_CALL(is_first ? tg_sum_begin(optim, slot) : TG_OK);
-    if (slot->dense_sum) {
-        TG_CALL(add_dense(optim, slot, is_first, gradient, slot->dense_sum));
-    } else if (!slot->projector) {
-        TG_CALL(add_dense(optim, slot, is_first, gradient, slot->sum));
+    if (slot->dense_sum || !slot->projector) {
+        TG_CALL(add_dense(optim, slot, is_first, gradient,
+                          slot->dense_sum ? slot->dense_sum : slot->sum));
     } else {
         tg_gradient ready = *gradient;
         if (!tg_projector_takes_factored(slot->projector)) {
