@@ -126,11 +126,12 @@ int tg_context_threads(const tg_context *ctx) {
 
 tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
                      const char *format, ...) {
-    char *error = ctx ? ctx->error : error_without_context;
+    char *error = ctx ? ctx->error : error_without_context, text[sizeof error_without_context];
     va_list args;
     va_start(args, format);
-    vsnprintf(error, sizeof error_without_context, format, args);
+    vsnprintf(text, sizeof text, format, args); /* the message before may be a part of it */
     va_end(args);
+    memcpy(error, text, strlen(text) + 1);
     const char *slash = strstr(file, "src/");
     tg_log(ctx, TG_LOG_DEBUG, "%s: %s (%s:%d)", tg_status_name(status), error, slash ? slash : file,
            line);

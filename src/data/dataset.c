@@ -41,14 +41,20 @@ const char *tg_dataset_array(const tg_dataset *dataset, int index) {
                : NULL;
 }
 
+static void close_parts(tg_dataset_side *side) {
+    for (int k = 0; k < side->parts; k++) {
+        tg_array_close(&side->part[k].array);
+    }
+}
+
 void tg_dataset_close(tg_dataset **dataset) {
     if (!dataset || !*dataset) {
         return;
     }
     tg_dataset *d = *dataset;
     for (int i = 0; i < 2; i++) {
+        close_parts(&d->sides[i]);
         for (int k = 0; k < d->sides[i].parts; k++) {
-            tg_array_close(&d->sides[i].part[k].array);
             TG_FREE(d->ctx, d->sides[i].part[k].label);
         }
         TG_FREE(d->ctx, d->sides[i].cache);
@@ -227,9 +233,7 @@ static tg_status fill_cache(tg_dataset *d, tg_dataset_side *s) {
         }
         TG_CALL(stream(d, s, d->requests, count, s->cache));
     }
-    for (int k = 0; k < s->parts; k++) {
-        tg_array_close(&s->part[k].array);
-    }
+    close_parts(s);
     return TG_OK;
 }
 
@@ -345,13 +349,10 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
     }
     const tg_status status = open_part(d, which, path, field->name, config);
     d->layout.count += status == TG_OK && is_named ? 1 : 0;
-    if (status != TG_E_ARGUMENT) {
-        return status;
-    }
-    char sentence[768];
-    snprintf(sentence, sizeof sentence, "%s", tg_context_error(d->ctx));
-    return tg_fail(d->ctx, status, "%s; data.%s_name says which one is %s", sentence, letter,
-                   letter);
+    return status != TG_E_ARGUMENT
+               ? status
+               : tg_fail(d->ctx, status, "%.760s; data.%s_name says which one is %s",
+                         tg_context_error(d->ctx), letter, letter);
 }
 
 static tg_status wrap_arrays(tg_dataset *d, const origin *from, bool x_only) {
@@ -409,9 +410,7 @@ static tg_status open_other_layout(tg_dataset *d, const origin *from,
     char sentence[900];
     snprintf(sentence, sizeof sentence, "%s", tg_context_error(d->ctx));
     for (int i = 0; i < 2; i++) {
-        for (int k = 0; k < d->sides[i].parts; k++) {
-            tg_array_close(&d->sides[i].part[k].array);
-        }
+        close_parts(&d->sides[i]);
         d->sides[i].parts = 0;
     }
     const bool is_h5 = format == TG_FILE_HDF5;

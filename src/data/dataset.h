@@ -115,6 +115,11 @@ TG_NODISCARD tg_status tg_dataset_check_point_arrays(const tg_dataset *dataset, 
 TG_NODISCARD tg_status tg_dataset_check_points(const tg_dataset *dataset, int64_t index,
                                                const float *points);
 
+/* Real number i of returned values. */
+static inline double tg_data_real(const void *values, bool is_double, int64_t i) {
+    return is_double ? ((const double *)values)[i] : (double)((const float *)values)[i];
+}
+
 /* ---- for the trainer ---- */
 
 /* Host memory of category data. */

@@ -6,10 +6,6 @@
 #include "base/context.h"
 #include "data/dataset.h"
 
-static double real_at(const void *values, bool is_double, int64_t i) {
-    return is_double ? ((const double *)values)[i] : (double)((const float *)values)[i];
-}
-
 /* "(5, 7)": the position in the file of the returned point `index`. */
 static void point_text(const tg_dataset *d, const tg_dataset_side *s, int64_t index,
                        char text[96]) {
@@ -47,7 +43,7 @@ bool tg_dataset_find_nonfinite(const tg_dataset *d, tg_data_side which, int64_t 
     const int64_t frames = which == TG_DATA_X ? d->facts.history : d->facts.horizon;
     const int64_t count = frames * s->channels * points * parts;
     int64_t at = 0;
-    while (at < count && isfinite(real_at(values, is_double, at))) {
+    while (at < count && isfinite(tg_data_real(values, is_double, at))) {
         at++;
     }
     text[0] = '\0';
@@ -66,7 +62,7 @@ bool tg_dataset_find_nonfinite(const tg_dataset *d, tg_data_side which, int64_t 
     snprintf(text, TG_NONFINITE_TEXT,
              "%.256s: %s, channel %" PRId64 ", point %s is %s (counted from 0)",
              part->label ? part->label : "data", sample, channel, point,
-             isnan(real_at(values, is_double, at)) ? "NaN" : "Inf");
+             isnan(tg_data_real(values, is_double, at)) ? "NaN" : "Inf");
     return true;
 }
 

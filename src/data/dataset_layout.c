@@ -85,10 +85,7 @@ static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *pa
     const int channel_at = is_last ? shape->ndim - components : first;
     const int64_t times = has_time ? shape->dim[s->lead] : 1;
     const int64_t time = y_time == TG_TIME_LAST ? times - 1 : y_time;
-    part->channels = 1;
-    for (int i = 0; i < components; i++) {
-        part->channels *= shape->dim[channel_at + i];
-    }
+    part->channels = tg_product(components, shape->dim + channel_at);
     const int64_t stored = part->channels, first_channel = field->first;
     if (field->count > 0) {
         part->channels = field->count;
@@ -320,10 +317,7 @@ static tg_status set_bytes(tg_dataset *d, tg_dataset_side *s) {
     for (int i = 0; i < s->parts; i++) {
         const tg_shape *shape = tg_array_shape(s->part[i].array);
         const int64_t numel = tg_shape_numel(shape);
-        int64_t rows = 1;
-        for (int k = 0; k < s->lead; k++) {
-            rows *= shape->dim[k];
-        }
+        const int64_t rows = tg_product(s->lead, shape->dim);
         if (numel < 0 || numel > INT64_MAX / (int64_t)element) {
             return tg_fail(d->ctx, TG_E_SHAPE, "%s: too large", tg_array_label(s->part[i].array));
         }

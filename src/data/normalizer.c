@@ -58,10 +58,6 @@ tg_status tg_normalizer_copy(tg_context *ctx, const tg_normalizer *from, tg_norm
 
 /* ---- fitting ---- */
 
-static double real_at(const void *values, bool is_double, int64_t i) {
-    return is_double ? ((const double *)values)[i] : (double)((const float *)values)[i];
-}
-
 /* Adds one sample to the sums of a pass: of v for the means, of |v - mean|^2 for the deviations. */
 static bool add_sample(tg_normalizer *n, const void *v, bool is_double, int64_t points,
                        bool deviations) {
@@ -71,7 +67,7 @@ static bool add_sample(tg_normalizer *n, const void *v, bool is_double, int64_t 
         double sum[2] = {0.0, 0.0};
         for (int64_t i = 0; i < points; i++) {
             for (int p = 0; p < parts; p++) {
-                const double value = real_at(v, is_double, at++);
+                const double value = tg_data_real(v, is_double, at++);
                 const double rest = value - n->mean[2 * c + p];
                 if (!isfinite(value)) {
                     return false;
@@ -273,7 +269,7 @@ static tg_status transform(const tg_normalizer *n, tg_tensor *values, bool forwa
         const double *mean = n->mean + 2 * (row % n->channels);
         const double std = n->std[row % n->channels] + FLOOR;
         for (int64_t i = 0; i < points * parts; i++, at++) {
-            const double m = mean[i % parts], value = real_at(values->data, is_double, at);
+            const double m = mean[i % parts], value = tg_data_real(values->data, is_double, at);
             const double made = forward ? (value - m) / std : value * std + m;
             if (is_double) {
                 ((double *)values->data)[at] = made;

@@ -37,16 +37,13 @@ tg_status tg_comm_agree(tg_comm *comm, tg_status own) {
     snprintf(said.sentence, sizeof said.sentence, "%s", tg_context_error(comm->ctx));
     /* the lowest rank that failed, counted from the last; whether any succeeded */
     double votes[2] = {own == TG_OK ? 0 : comm->ranks - comm->rank, own == TG_OK};
-    TG_TRY(tg_comm_all_reduce(comm, TG_COMM_MAX,
-                              &(tg_tensor){.dtype = TG_F64, .shape = {1, {2}}, .data = votes}));
+    TG_TRY(tg_comm_all_reduce_f64(comm, TG_COMM_MAX, 2, votes));
     if (votes[0] == 0.0) {
         return TG_OK;
     }
     const int rank = comm->ranks - (int)votes[0];
     comm->has_agreed = true;
-    TG_TRY(tg_comm_broadcast(
-        comm, rank,
-        &(tg_tensor){.dtype = TG_U8, .shape = {1, {(int64_t)sizeof said}}, .data = &said}));
+    TG_TRY(tg_comm_broadcast_bytes(comm, rank, sizeof said, &said));
     return votes[1] == 0.0
                ? tg_fail(comm->ctx, (tg_status)said.status, "%s", said.sentence)
                : tg_fail(comm->ctx, (tg_status)said.status, "rank %d: %s", rank, said.sentence);
@@ -58,8 +55,7 @@ tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data, 
     const uint64_t own[2] = {hash(data, bytes), bytes};
     uint64_t first[2];
     memcpy(first, own, sizeof first);
-    tg_status status =
-        tg_comm_broadcast(comm, 0, &(tg_tensor){.dtype = TG_U64, .shape = {1, {2}}, .data = first});
+    tg_status status = tg_comm_broadcast_bytes(comm, 0, sizeof first, first);
     if (status == TG_OK && memcmp(first, own, sizeof first) != 0) {
         status = tg_fail(comm->ctx, TG_E_CONFIG, "%s: not as on rank 0", what);
     }

@@ -10,17 +10,13 @@ static tg_status check_result(const tg_comm *comm, const char *name, int result)
                          comm->rank, comm->ranks, name, result);
 }
 
-/* All ranks get the result, whoever needs it. */
-static tg_status call_reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
-                             void *x) {
-    (void)owner;
+/* All ranks get the result of a reduction, whoever needs it. */
+static tg_status run_callback(tg_comm *comm, const tg_comm_call *c, int64_t n, void *x) {
     const tg_comm_callbacks *own = comm->state;
-    return check_result(comm, "all_reduce", own->all_reduce(own->user, op, dtype, n, x));
-}
-
-static tg_status call_broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
-    const tg_comm_callbacks *own = comm->state;
-    return check_result(comm, "broadcast", own->broadcast(own->user, root, bytes, x));
+    return c->kind == TG_BROADCAST
+               ? check_result(comm, "broadcast", own->broadcast(own->user, c->root, n, x))
+               : check_result(comm, "all_reduce",
+                              own->all_reduce(own->user, c->op, c->dtype, n, x));
 }
 
 static tg_status call_barrier(tg_comm *comm) {
@@ -49,8 +45,7 @@ static tg_status split_callbacks(tg_comm *comm, int color, int ranks, tg_comm *s
     return TG_OK;
 }
 
-static const tg_comm_ops callback_ops = {.reduce = call_reduce,
-                                         .broadcast = call_broadcast,
+static const tg_comm_ops callback_ops = {.run = run_callback,
                                          .barrier = call_barrier,
                                          .split = split_callbacks,
                                          .close = close_callbacks};

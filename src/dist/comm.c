@@ -148,14 +148,6 @@ tg_comm_info tg_comm_get_info(const tg_comm *comm) {
                 : (tg_comm_info){.transport = ""};
 }
 
-tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank) {
-    if (!comm || count < 1 || rank < 0 || rank >= comm->ranks) {
-        return (tg_comm_part){0};
-    }
-    const tg_range range = tg_partition(count, 1, comm->ranks, rank);
-    return (tg_comm_part){range.begin, range.end - range.begin};
-}
-
 tg_status tg_comm_timed_out(const tg_comm *comm, const char *operation, const char *why) {
     return tg_fail(comm->ctx, TG_E_BACKEND,
                    "rank %d of %d: %s was not finished within %g s (distributed.timeout): %s",
@@ -164,33 +156,12 @@ tg_status tg_comm_timed_out(const tg_comm *comm, const char *operation, const ch
 
 /* ---- one transport call ---- */
 
-typedef enum call_kind { ALL_REDUCE, REDUCE, BROADCAST } call_kind;
-
-typedef struct call {
-    const char *name;
-    call_kind kind;
-    tg_comm_op op;
-    int root;
-    tg_dtype dtype; /* real dtype for reductions, u8 for copies */
-    tg_place place;
-    bool is_begun; /* asynchronous; sums only */
-} call;
-
-static bool gives(const tg_comm *comm, const call *c) {
-    return c->kind != BROADCAST || comm->rank == c->root;
+static bool gives(const tg_comm *comm, const tg_comm_call *c) {
+    return c->kind != TG_BROADCAST || comm->rank == c->root;
 }
 
-static bool gets(const tg_comm *comm, const call *c) {
-    return c->kind == ALL_REDUCE || (comm->rank == c->root) == (c->kind == REDUCE);
-}
-
-static tg_status run(tg_comm *comm, const tg_comm_ops *ops, const call *c, int64_t n, void *x) {
-    if (c->kind == BROADCAST) {
-        return ops->broadcast(comm, c->root, n, x);
-    }
-    const int owner = c->kind == REDUCE ? c->root : -1;
-    return c->is_begun && ops->begin_sum ? ops->begin_sum(comm, owner, c->dtype, n, x)
-                                         : ops->reduce(comm, c->op, owner, c->dtype, n, x);
+static bool gets(const tg_comm *comm, const tg_comm_call *c) {
+    return c->kind == TG_ALL_REDUCE || (comm->rank == c->root) == (c->kind == TG_REDUCE);
 }
 
 /* The staging buffer, made when it is first needed. */
@@ -203,15 +174,12 @@ static tg_status get_stage(tg_comm *comm, char **stage) {
     return owner->stage ? TG_OK : TG_E_MEMORY;
 }
 
-static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
+static tg_status run_staged(tg_comm *comm, const tg_comm_call *c, int64_t n, void *x) {
     tg_backend *be = NULL;
     char *stage = NULL;
     const int64_t size = (int64_t)tg_dtype_size(c->dtype), most = STAGE_BYTES / size;
-    const call whole = {.name = c->name,
-                        .kind = c->kind,
-                        .op = c->op,
-                        .root = c->root,
-                        .dtype = c->dtype}; /* the buffer is reused at once */
+    tg_comm_call whole = *c;
+    whole.is_begun = false; /* the buffer is reused at once */
     TG_CALL(tg_backend_get(comm->ctx, &be));
     TG_CALL(get_stage(comm, &stage));
     for (int64_t i = 0; i < n; i += most) {
@@ -220,7 +188,7 @@ static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
         if (gives(comm, c)) {
             TG_CALL(be->ops->download(be, stage, piece, (size_t)(count * size)));
         }
-        TG_CALL(run(comm, comm->ops, &whole, count, stage));
+        TG_CALL(comm->ops->run(comm, &whole, count, stage));
         if (gets(comm, c)) {
             TG_CALL(be->ops->upload(be, piece, stage, (size_t)(count * size)));
         }
@@ -235,13 +203,13 @@ static void break_if(tg_comm *comm, tg_status status) {
     }
 }
 
-static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) {
+static tg_status run_anywhere(tg_comm *comm, const tg_comm_call *c, int64_t n, void *x) {
     const bool is_direct = c->place != TG_HOST && comm->device;
     if (n == 0 || (comm->ranks == 1 && !is_direct)) {
         return TG_OK;
     }
-    const tg_status status = is_direct             ? run(comm, comm->device, c, n, x)
-                             : c->place == TG_HOST ? run(comm, comm->ops, c, n, x)
+    const tg_status status = is_direct             ? comm->device->run(comm, c, n, x)
+                             : c->place == TG_HOST ? comm->ops->run(comm, c, n, x)
                                                    : run_staged(comm, c, n, x);
     break_if(comm, status);
     return status;
@@ -290,8 +258,9 @@ static tg_status exchange_by_broadcasts(tg_comm *comm, const tg_comm_pair *pair,
     char *stage = NULL;
     TG_CALL(get_stage(comm, &stage));
     for (int root = 0; root < comm->ranks; root++) {
+        const tg_comm_call c = {.kind = TG_BROADCAST, .root = root, .dtype = TG_U8};
         int64_t news[2] = {pair->to, pair->sent_bytes};
-        TG_CALL(comm->ops->broadcast(comm, root, (int64_t)sizeof news, news));
+        TG_CALL(comm->ops->run(comm, &c, (int64_t)sizeof news, news));
         const bool is_source = comm->rank == root, is_target = comm->rank == news[0];
         char *own = is_source ? (char *)(uintptr_t)pair->sent : pair->received;
         if (is_target && (root != pair->from || news[1] != pair->received_bytes)) {
@@ -302,11 +271,10 @@ static tg_status exchange_by_broadcasts(tg_comm *comm, const tg_comm_pair *pair,
         }
         for (int64_t i = 0; i < news[1]; i += STAGE_BYTES) {
             const bool takes_part = is_source || is_target;
-            const call c = {.kind = BROADCAST, .root = root, .dtype = TG_U8};
             const int64_t n = piece_bytes(news[1], i, STAGE_BYTES);
             TG_CALL(takes_part && place != TG_HOST
                         ? run_staged(comm, &c, n, own + i)
-                        : run(comm, comm->ops, &c, n, takes_part ? own + i : stage));
+                        : comm->ops->run(comm, &c, n, takes_part ? own + i : stage));
         }
     }
     return TG_OK;
@@ -365,7 +333,7 @@ static tg_status check(tg_comm *comm, const char *name, int root, const tg_tenso
 }
 
 /* Validates a reduction's dtype and sets the number of real values per element. */
-static tg_status check_reduction(tg_comm *comm, call *c, const tg_tensor *values,
+static tg_status check_reduction(tg_comm *comm, tg_comm_call *c, const tg_tensor *values,
                                  int *per_element) {
     TG_CALL(check(comm, c->name, c->root, values));
     c->dtype = tg_dtype_real(values->dtype);
@@ -393,17 +361,17 @@ static void count(tg_comm *comm, double start, int calls, int64_t reduced, int64
 }
 
 /* Reduces all values to one place, or each rank's part to that rank. */
-static tg_status reduce_by(tg_comm *comm, call c, bool by_parts, const tg_tensor *values) {
+static tg_status reduce_by(tg_comm *comm, tg_comm_call c, bool by_parts, const tg_tensor *values) {
     const double start = tg_seconds();
     int per_element = 1;
     TG_CALL(check_reduction(comm, &c, values, &per_element));
     const int64_t n = tg_shape_numel(&values->shape);
     const size_t size = tg_dtype_size(values->dtype);
     for (int rank = 0; by_parts && rank < comm->ranks; rank++) {
-        const tg_comm_part part = tg_comm_get_part(comm, n, rank);
+        const tg_range part = tg_partition(n, 1, comm->ranks, rank);
         c.root = rank;
-        TG_CALL(run_anywhere(comm, &c, part.count * per_element,
-                             (char *)values->data + (size_t)part.first * size));
+        TG_CALL(run_anywhere(comm, &c, (part.end - part.begin) * per_element,
+                             (char *)values->data + (size_t)part.begin * size));
     }
     TG_CALL(by_parts ? TG_OK : run_anywhere(comm, &c, n * per_element, values->data));
     count(comm, start, 1, (int64_t)tg_tensor_bytes(values), 0);
@@ -413,23 +381,29 @@ static tg_status reduce_by(tg_comm *comm, call c, bool by_parts, const tg_tensor
 tg_status tg_comm_all_reduce(tg_comm *comm, tg_comm_op op, const tg_tensor *values) {
     TG_NEED(NULL, comm);
     TG_NEED(comm->ctx, values);
-    return reduce_by(comm, (call){.name = "all-reduce", .kind = ALL_REDUCE, .op = op}, false,
-                     values);
+    return reduce_by(comm, (tg_comm_call){.name = "all-reduce", .kind = TG_ALL_REDUCE, .op = op},
+                     false, values);
+}
+
+tg_status tg_comm_all_reduce_f64(tg_comm *comm, tg_comm_op op, int64_t count, void *numbers) {
+    const tg_tensor values = {.dtype = TG_F64, .shape = {1, {count}}, .data = numbers};
+    return tg_comm_all_reduce(comm, op, &values);
 }
 
 tg_status tg_comm_reduce(tg_comm *comm, tg_comm_op op, int owner, const tg_tensor *values) {
     TG_NEED(NULL, comm);
     TG_NEED(comm->ctx, values);
-    return reduce_by(comm, (call){.name = "reduce", .kind = REDUCE, .op = op, .root = owner}, false,
-                     values);
+    return reduce_by(comm,
+                     (tg_comm_call){.name = "reduce", .kind = TG_REDUCE, .op = op, .root = owner},
+                     false, values);
 }
 
 tg_status tg_comm_begin_sum(tg_comm *comm, int owner, const tg_tensor *values) {
-    const call c = {.name = owner < 0 ? "all-reduce" : "reduce",
-                    .kind = owner < 0 ? ALL_REDUCE : REDUCE,
-                    .op = TG_COMM_SUM,
-                    .root = owner < 0 ? 0 : owner,
-                    .is_begun = true};
+    const tg_comm_call c = {.name = owner < 0 ? "all-reduce" : "reduce",
+                            .kind = owner < 0 ? TG_ALL_REDUCE : TG_REDUCE,
+                            .op = TG_COMM_SUM,
+                            .root = owner < 0 ? 0 : owner,
+                            .is_begun = true};
     return reduce_by(comm, c, false, values);
 }
 
@@ -494,8 +468,8 @@ tg_status tg_comm_group_sums(tg_comm *comm, bool begins) {
 tg_status tg_comm_reduce_scatter(tg_comm *comm, tg_comm_op op, const tg_tensor *values) {
     TG_NEED(NULL, comm);
     TG_NEED(comm->ctx, values);
-    return reduce_by(comm, (call){.name = "reduce-scatter", .kind = REDUCE, .op = op}, true,
-                     values);
+    return reduce_by(comm, (tg_comm_call){.name = "reduce-scatter", .kind = TG_REDUCE, .op = op},
+                     true, values);
 }
 
 tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values) {
@@ -505,14 +479,14 @@ tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values) {
     TG_CALL(check(comm, "all-gather", 0, values));
     const int64_t size = (int64_t)tg_dtype_size(values->dtype);
     for (int rank = 0; rank < comm->ranks; rank++) {
-        const tg_comm_part part = tg_comm_get_part(comm, tg_shape_numel(&values->shape), rank);
-        const call c = {.name = "all-gather",
-                        .kind = BROADCAST,
-                        .root = rank,
-                        .dtype = TG_U8,
-                        .place = values->place};
-        TG_CALL(
-            run_anywhere(comm, &c, part.count * size, (char *)values->data + part.first * size));
+        const tg_range part = tg_partition(tg_shape_numel(&values->shape), 1, comm->ranks, rank);
+        const tg_comm_call c = {.name = "all-gather",
+                                .kind = TG_BROADCAST,
+                                .root = rank,
+                                .dtype = TG_U8,
+                                .place = values->place};
+        TG_CALL(run_anywhere(comm, &c, (part.end - part.begin) * size,
+                             (char *)values->data + part.begin * size));
     }
     count(comm, start, 1, 0, (int64_t)tg_tensor_bytes(values));
     return TG_OK;
@@ -522,15 +496,20 @@ tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values) {
     TG_NEED(NULL, comm);
     TG_NEED(comm->ctx, values);
     const double start = tg_seconds();
-    const call c = {.name = "broadcast",
-                    .kind = BROADCAST,
-                    .root = root,
-                    .dtype = TG_U8,
-                    .place = values->place};
+    const tg_comm_call c = {.name = "broadcast",
+                            .kind = TG_BROADCAST,
+                            .root = root,
+                            .dtype = TG_U8,
+                            .place = values->place};
     TG_CALL(check(comm, c.name, root, values));
     TG_CALL(run_anywhere(comm, &c, (int64_t)tg_tensor_bytes(values), values->data));
     count(comm, start, 1, 0, (int64_t)tg_tensor_bytes(values));
     return TG_OK;
+}
+
+tg_status tg_comm_broadcast_bytes(tg_comm *comm, int root, size_t bytes, void *data) {
+    const tg_tensor values = {.dtype = TG_U8, .shape = {1, {(int64_t)bytes}}, .data = data};
+    return tg_comm_broadcast(comm, root, &values);
 }
 
 tg_status tg_comm_barrier(tg_comm *comm) {

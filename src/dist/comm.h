@@ -13,15 +13,29 @@ typedef struct tg_comm_pair {
     int64_t sent_bytes, received_bytes; /* 0: no message */
 } tg_comm_pair;
 
-/* A transport for values on the host or on the device: f32 or f64 (pairs count twice), n >= 1.
- * Failures leave their message in comm->ctx. */
+/* What the ranks do with values: reduce them on all or on one, or copy those of one to all. */
+typedef enum tg_comm_kind { TG_ALL_REDUCE, TG_REDUCE, TG_BROADCAST } tg_comm_kind;
+
+typedef struct tg_comm_call {
+    const char *name; /* as the caller knows it */
+    tg_comm_kind kind;
+    tg_comm_op op;
+    int root;
+    tg_dtype dtype; /* f32 or f64, u8 for copies */
+    tg_place place;
+    bool is_begun; /* a sum that may go on until `complete` */
+} tg_comm_call;
+
+static inline const char *tg_comm_kind_name(tg_comm_kind kind) {
+    static const char *const names[] = {"all-reduce", "reduce", "broadcast"};
+    return names[kind];
+}
+
+/* A transport for values on the host or on the device. Failures leave their message in
+ * comm->ctx. */
 typedef struct tg_comm_ops {
-    /* To rank `owner`, or to all (-1). */
-    tg_status (*reduce)(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
-                        void *x);
-    tg_status (*broadcast)(tg_comm *comm, int root, int64_t bytes, void *x);
-    /* Begins such a sum; NULL: reduce does it at once. */
-    tg_status (*begin_sum)(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x);
+    /* For n >= 1 values of the call's dtype (pairs count twice). */
+    tg_status (*run)(tg_comm *comm, const tg_comm_call *call, int64_t n, void *x);
     /* Begins an exchange; NULL: it is made of broadcasts. */
     tg_status (*begin_exchange)(tg_comm *comm, const tg_comm_pair *pair);
     tg_status (*complete)(tg_comm *comm); /* all that was begun; may be NULL */
@@ -65,6 +79,11 @@ TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
  * `comm` must live longer. */
 TG_NODISCARD tg_status tg_comm_split(tg_comm *comm, int color, int ranks, tg_comm **out);
 
+/* tg_comm_all_reduce of f64 numbers on the host, and tg_comm_broadcast of bytes there. */
+TG_NODISCARD tg_status tg_comm_all_reduce_f64(tg_comm *comm, tg_comm_op op, int64_t count,
+                                              void *numbers);
+TG_NODISCARD tg_status tg_comm_broadcast_bytes(tg_comm *comm, int root, size_t bytes, void *data);
+
 /* As tg_comm_reduce with TG_COMM_SUM (owner -1: tg_comm_all_reduce), but may return early: leave
  * the values alone until tg_comm_complete. All ranks begin sums in the same order. */
 TG_NODISCARD tg_status tg_comm_begin_sum(tg_comm *comm, int owner, const tg_tensor *values);
@@ -84,14 +103,6 @@ TG_NODISCARD tg_status tg_comm_begin_queue(tg_comm *comm);
 TG_NODISCARD tg_status tg_comm_end_queue(tg_comm *comm);
 /* Sums between begin and end, with values of the device, run as one group. */
 TG_NODISCARD tg_status tg_comm_group_sums(tg_comm *comm, bool begins);
-
-/* The values first .. first + count - 1. */
-typedef struct tg_comm_part {
-    int64_t first, count;
-} tg_comm_part;
-
-/* The part of `count` values that is rank `rank`'s in reduce_scatter and all_gather. */
-tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank);
 
 /* Fails on every rank unless all have the same `bytes` at `data`; `what` names them in the error:
  * "the settings". */

@@ -14,26 +14,8 @@
 /* ---- MPI ---- */
 
 static const tg_library_row mpi_functions[] = {
-    {"MPI_Initialized", offsetof(tg_mpi, initialized)},
-    {"MPI_Finalized", offsetof(tg_mpi, finalized)},
-    {"MPI_Init_thread", offsetof(tg_mpi, init_thread)},
-    {"MPI_Finalize", offsetof(tg_mpi, finalize)},
-    {"MPI_Abort", offsetof(tg_mpi, end_all)},
-    {"MPI_Comm_rank", offsetof(tg_mpi, comm_rank)},
-    {"MPI_Comm_size", offsetof(tg_mpi, comm_size)},
-    {"MPI_Comm_dup", offsetof(tg_mpi, comm_dup)},
-    {"MPI_Comm_split", offsetof(tg_mpi, comm_split)},
-    {"MPI_Comm_free", offsetof(tg_mpi, comm_free)},
-    {"MPI_Comm_set_errhandler", offsetof(tg_mpi, comm_set_errhandler)},
-    {"MPI_Error_string", offsetof(tg_mpi, error_string)},
-    {"MPI_Get_library_version", offsetof(tg_mpi, get_library_version)},
-    {"MPI_Test", offsetof(tg_mpi, test)},
-    {"MPI_Iallreduce", offsetof(tg_mpi, iallreduce)},
-    {"MPI_Ireduce", offsetof(tg_mpi, ireduce)},
-    {"MPI_Ibcast", offsetof(tg_mpi, ibcast)},
-    {"MPI_Ibarrier", offsetof(tg_mpi, ibarrier)},
-    {"MPI_Isend", offsetof(tg_mpi, isend)},
-    {"MPI_Irecv", offsetof(tg_mpi, irecv)},
+#define TG_MPI_FUNCTION(name, field, ...) {#name, offsetof(tg_mpi, field)},
+#include "dist/mpi.def"
 };
 
 /* Handles of Open MPI are addresses of these objects; those of MPICH are numbers. */
@@ -139,22 +121,8 @@ tg_status tg_mpi_open(tg_context *ctx, const char *launcher, const tg_mpi **out)
 /* ---- NCCL ---- */
 
 static const tg_library_row nccl_functions[] = {
-    {"ncclGetVersion", offsetof(tg_nccl, get_version)},
-    {"ncclGetUniqueId", offsetof(tg_nccl, get_unique_id)},
-    {"ncclCommInitRankConfig", offsetof(tg_nccl, comm_init)},
-    {"ncclCommFinalize", offsetof(tg_nccl, comm_finalize)},
-    {"ncclCommDestroy", offsetof(tg_nccl, comm_destroy)},
-    {"ncclCommAbort", offsetof(tg_nccl, comm_abort)},
-    {"ncclCommGetAsyncError", offsetof(tg_nccl, comm_error)},
-    {"ncclGetErrorString", offsetof(tg_nccl, error_string)},
-    {"ncclGetLastError", offsetof(tg_nccl, last_error)},
-    {"ncclAllReduce", offsetof(tg_nccl, all_reduce)},
-    {"ncclReduce", offsetof(tg_nccl, reduce)},
-    {"ncclBroadcast", offsetof(tg_nccl, broadcast)},
-    {"ncclSend", offsetof(tg_nccl, send)},
-    {"ncclRecv", offsetof(tg_nccl, receive)},
-    {"ncclGroupStart", offsetof(tg_nccl, group_start)},
-    {"ncclGroupEnd", offsetof(tg_nccl, group_end)},
+#define TG_NCCL_FUNCTION(result, name, field, ...) {#name, offsetof(tg_nccl, field)},
+#include "dist/nccl.def"
 };
 
 static tg_status open_nccl(tg_context *ctx, tg_nccl *nccl) {

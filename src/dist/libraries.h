@@ -24,33 +24,8 @@ typedef struct tg_mpi {
     void *in_place, *status_ignore;
     char version[64]; /* "Open MPI v4.1.4" */
 
-    /* clang-format off */
-    int (*initialized)(int *flag);
-    int (*finalized)(int *flag);
-    int (*init_thread)(int *argc, char ***argv, int required, int *provided);
-    int (*finalize)(void);
-    int (*end_all)(tg_mpi_handle comm, int code);
-    int (*comm_rank)(tg_mpi_handle comm, int *rank);
-    int (*comm_size)(tg_mpi_handle comm, int *size);
-    int (*comm_dup)(tg_mpi_handle comm, tg_mpi_handle *out);
-    int (*comm_split)(tg_mpi_handle comm, int color, int key, tg_mpi_handle *out);
-    int (*comm_free)(tg_mpi_handle *comm);
-    int (*comm_set_errhandler)(tg_mpi_handle comm, tg_mpi_handle handler);
-    int (*error_string)(int code, char *text, int *length);
-    int (*get_library_version)(char *text, int *length);
-    int (*test)(tg_mpi_handle *request, int *flag, void *status);
-    int (*iallreduce)(const void *send, void *receive, int n, tg_mpi_handle type, tg_mpi_handle op,
-                      tg_mpi_handle comm, tg_mpi_handle *request);
-    int (*ireduce)(const void *send, void *receive, int n, tg_mpi_handle type, tg_mpi_handle op,
-                   int root, tg_mpi_handle comm, tg_mpi_handle *request);
-    int (*ibcast)(void *data, int n, tg_mpi_handle type, int root, tg_mpi_handle comm,
-                  tg_mpi_handle *request);
-    int (*ibarrier)(tg_mpi_handle comm, tg_mpi_handle *request);
-    int (*isend)(const void *data, int n, tg_mpi_handle type, int to, int tag, tg_mpi_handle comm,
-                 tg_mpi_handle *request);
-    int (*irecv)(void *data, int n, tg_mpi_handle type, int from, int tag, tg_mpi_handle comm,
-                 tg_mpi_handle *request);
-    /* clang-format on */
+#define TG_MPI_FUNCTION(name, field, ...) int (*field)(__VA_ARGS__);
+#include "dist/mpi.def"
 } tg_mpi;
 
 /* Capacity for any text an MPI library writes: the larger of the two limits. */
@@ -90,27 +65,8 @@ typedef struct tg_nccl_config {
 typedef struct tg_nccl {
     char version[16]; /* "2.28.3" */
 
-    /* clang-format off */
-    int (*get_version)(int *version);
-    int (*get_unique_id)(tg_nccl_id *id);
-    int (*comm_init)(void **comm, int ranks, tg_nccl_id id, int rank, tg_nccl_config *config);
-    int (*comm_finalize)(void *comm);
-    int (*comm_destroy)(void *comm);
-    int (*comm_abort)(void *comm);
-    int (*comm_error)(void *comm, int *error);
-    const char *(*error_string)(int error);
-    const char *(*last_error)(void *comm);
-    int (*all_reduce)(const void *send, void *receive, size_t n, int type, int op, void *comm,
-                      void *stream);
-    int (*reduce)(const void *send, void *receive, size_t n, int type, int op, int root, void *comm,
-                  void *stream);
-    int (*broadcast)(const void *send, void *receive, size_t n, int type, int root, void *comm,
-                     void *stream);
-    int (*send)(const void *data, size_t n, int type, int to, void *comm, void *stream);
-    int (*receive)(void *data, size_t n, int type, int from, void *comm, void *stream);
-    int (*group_start)(void);
-    int (*group_end)(void);
-    /* clang-format on */
+#define TG_NCCL_FUNCTION(result, name, field, ...) result (*field)(__VA_ARGS__);
+#include "dist/nccl.def"
 } tg_nccl;
 
 /* The library already in the process, that of the environment variable TGRAD_NCCL, or the system's

@@ -63,34 +63,24 @@ static tg_status await(tg_comm *comm, const char *name, int code, tg_mpi_handle 
     return checked(comm, state->mpi, name, code);
 }
 
-static tg_mpi_handle op_of(const tg_mpi *mpi, tg_comm_op op) {
-    return op == TG_COMM_SUM ? mpi->sum : mpi->max;
-}
-
 static int piece_of(int64_t n, int64_t first) {
     return (int)(n <= first ? 0 : n - first < MAX_COUNT ? n - first : MAX_COUNT);
 }
 
-/* Starts a reduction of up to MAX_COUNT values to `owner`, or to all. */
-static int start(const tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int n, void *x,
+/* Starts a piece of a call, up to MAX_COUNT values. */
+static int start(const tg_comm *comm, const tg_comm_call *c, int n, void *x,
                  tg_mpi_handle *request) {
     const mpi_state *s = comm->state;
     const tg_mpi *mpi = s->mpi;
-    const tg_mpi_handle type = dtype == TG_F64 ? mpi->f64 : mpi->f32, by = op_of(mpi, op);
-    return owner < 0 ? mpi->iallreduce(mpi->in_place, x, n, type, by, s->comm, request)
-                     : mpi->ireduce(comm->rank == owner ? mpi->in_place : x, x, n, type, by, owner,
-                                    s->comm, request);
-}
-
-static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
-                        void *x) {
-    for (int64_t i = 0; i < n; i += MAX_COUNT) {
-        tg_mpi_handle request = 0;
-        char *at = (char *)x + (size_t)i * tg_dtype_size(dtype);
-        const int code = start(comm, op, owner, dtype, piece_of(n, i), at, &request);
-        TG_CALL(await(comm, owner < 0 ? "all-reduce" : "reduce", code, &request));
-    }
-    return TG_OK;
+    const tg_mpi_handle by = c->op == TG_COMM_SUM ? mpi->sum : mpi->max;
+    const tg_mpi_handle type = c->dtype == TG_F64   ? mpi->f64
+                               : c->dtype == TG_F32 ? mpi->f32
+                                                    : mpi->byte;
+    return c->kind == TG_BROADCAST ? mpi->ibcast(x, n, type, c->root, s->comm, request)
+           : c->kind == TG_ALL_REDUCE
+               ? mpi->iallreduce(mpi->in_place, x, n, type, by, s->comm, request)
+               : mpi->ireduce(comm->rank == c->root ? mpi->in_place : x, x, n, type, by, c->root,
+                              s->comm, request);
 }
 
 static tg_status complete(tg_comm *comm) {
@@ -114,19 +104,29 @@ static tg_status keep(tg_comm *comm, const char *name, int code, tg_mpi_handle r
 }
 
 /* MPI makes progress only inside calls: every call tests the pending ones. */
-static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
+static tg_status begin_sum(tg_comm *comm, const tg_comm_call *c, int n, void *x) {
     mpi_state *s = comm->state;
-    tg_status status = s->begun_count < MAX_PENDING ? TG_OK : complete(comm);
-    if (status != TG_OK || n > MAX_COUNT) {
-        return status != TG_OK ? status : reduce(comm, TG_COMM_SUM, owner, dtype, n, x);
-    }
     tg_mpi_handle request = 0;
     int is_done = 0, code = 0;
+    TG_CALL(s->begun_count < MAX_PENDING ? TG_OK : complete(comm));
     for (int i = 0; i < s->begun_count && code == 0; i++) {
         code = s->mpi->test(&s->begun[i].request, &is_done, s->mpi->status_ignore);
     }
-    code = code == 0 ? start(comm, TG_COMM_SUM, owner, dtype, (int)n, x, &request) : code;
+    code = code == 0 ? start(comm, c, n, x, &request) : code;
     return keep(comm, "a sum", code, request);
+}
+
+static tg_status run(tg_comm *comm, const tg_comm_call *c, int64_t n, void *x) {
+    if (c->is_begun && n <= MAX_COUNT) {
+        return begin_sum(comm, c, (int)n, x);
+    }
+    for (int64_t i = 0; i < n; i += MAX_COUNT) {
+        tg_mpi_handle request = 0;
+        char *at = (char *)x + (size_t)i * tg_dtype_size(c->dtype);
+        const int code = start(comm, c, piece_of(n, i), at, &request);
+        TG_CALL(await(comm, tg_comm_kind_name(c->kind), code, &request));
+    }
+    return TG_OK;
 }
 
 /* Every rank has begun its first k pieces before it waits, so that none waits for ever. */
@@ -148,17 +148,6 @@ static tg_status begin_exchange(tg_comm *comm, const tg_comm_pair *pair) {
                                            pair->to, 0, s->comm, &request);
             TG_CALL(keep(comm, name, code, request));
         }
-    }
-    return TG_OK;
-}
-
-static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
-    const mpi_state *s = comm->state;
-    for (int64_t i = 0; i < bytes; i += MAX_COUNT) {
-        tg_mpi_handle request = 0;
-        const int code = s->mpi->ibcast((char *)x + i, piece_of(bytes, i), s->mpi->byte, root,
-                                        s->comm, &request);
-        TG_CALL(await(comm, "broadcast", code, &request));
     }
     return TG_OK;
 }
@@ -191,11 +180,9 @@ static void close_mpi(tg_comm *comm) {
 
 static tg_status split_mpi(tg_comm *comm, int color, int ranks, tg_comm *sub);
 
-static const tg_comm_ops mpi_ops = {.reduce = reduce,
-                                    .begin_sum = begin_sum,
+static const tg_comm_ops mpi_ops = {.run = run,
                                     .begin_exchange = begin_exchange,
                                     .complete = complete,
-                                    .broadcast = broadcast,
                                     .barrier = barrier,
                                     .split = split_mpi,
                                     .end_all = end_all,

@@ -161,13 +161,11 @@ static tg_status check(tg_comm *comm) {
 typedef struct collective {
     const char *name;
     int (*run)(const nccl_state *s, void *comm, const struct collective *q);
-    tg_comm_op op;
-    int root;
-    tg_dtype dtype;
+    const tg_comm_call *call; /* of n values at x; or .. */
     int64_t n;
     void *x;
-    const tg_comm_pair *pair;
-    bool is_begun; /* asynchronous, on the side stream */
+    const tg_comm_pair *pair; /* .. an exchange */
+    bool is_begun;            /* asynchronous, on the side stream */
 } collective;
 
 static tg_status begin(tg_comm *comm, nccl_state *s, const char *name, void **nccl_comm) {
@@ -207,12 +205,6 @@ static tg_status watch_stream(nccl_state *s) {
     return status;
 }
 
-/* On the stream; captured operations are watched once all of them are queued. */
-static tg_status enqueue(tg_comm *comm, const collective *q) {
-    const tg_status status = call(comm, q);
-    return status == TG_OK && !comm->is_queueing ? watch_stream(comm->device_state) : status;
-}
-
 static tg_status begin_queue(tg_comm *comm) {
     void *nccl_comm = NULL;
     return begin(comm, comm->device_state, "the sums of a step", &nccl_comm);
@@ -241,40 +233,24 @@ static tg_status group(tg_comm *comm, bool begins) {
                                     .run = begins ? run_group_start : run_group_end});
 }
 
-static int type_of(tg_dtype dtype) {
-    return dtype == TG_F64 ? TG_NCCL_F64 : dtype == TG_F32 ? TG_NCCL_F32 : TG_NCCL_U8;
-}
-
-static int op_of(tg_comm_op op) {
-    return op == TG_COMM_SUM ? TG_NCCL_SUM : TG_NCCL_MAX;
-}
-
 /* While a graph is captured it may be another one. */
 static void *stream_of(const nccl_state *s, const collective *q) {
     return s->be->ops->stream->handle(s->be, q->is_begun ? TG_STREAM_SIDE : TG_STREAM_MAIN);
 }
 
-static int run_reduce(const nccl_state *s, void *comm, const collective *q) {
-    const int type = type_of(q->dtype), op = op_of(q->op);
+static int run_values(const nccl_state *s, void *comm, const collective *q) {
+    const tg_nccl *nccl = s->nccl;
+    const tg_comm_call *c = q->call;
+    const int type = c->dtype == TG_F64   ? TG_NCCL_F64
+                     : c->dtype == TG_F32 ? TG_NCCL_F32
+                                          : TG_NCCL_U8;
+    const int op = c->op == TG_COMM_SUM ? TG_NCCL_SUM : TG_NCCL_MAX;
+    const size_t n = (size_t)q->n;
     void *const stream = stream_of(s, q);
-    return q->root < 0 ? s->nccl->all_reduce(q->x, q->x, (size_t)q->n, type, op, comm, stream)
-                       : s->nccl->reduce(q->x, q->x, (size_t)q->n, type, op, q->root, comm, stream);
-}
-
-static int run_broadcast(const nccl_state *s, void *comm, const collective *q) {
-    return s->nccl->broadcast(q->x, q->x, (size_t)q->n, type_of(q->dtype), q->root, comm,
-                              stream_of(s, q));
-}
-
-static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
-                        void *x) {
-    return enqueue(comm, &(collective){.name = owner < 0 ? "all-reduce" : "reduce",
-                                       .run = run_reduce,
-                                       .op = op,
-                                       .root = owner,
-                                       .dtype = dtype,
-                                       .n = n,
-                                       .x = x});
+    return c->kind == TG_BROADCAST ? nccl->broadcast(q->x, q->x, n, type, c->root, comm, stream)
+           : c->kind == TG_ALL_REDUCE
+               ? nccl->all_reduce(q->x, q->x, n, type, op, comm, stream)
+               : nccl->reduce(q->x, q->x, n, type, op, c->root, comm, stream);
 }
 
 /* On the side stream, which is not synchronized before complete. */
@@ -288,14 +264,19 @@ static tg_status begin_aside(tg_comm *comm, const collective *q) {
     return TG_OK;
 }
 
-static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
-    return begin_aside(comm, &(collective){.name = "a sum",
-                                           .run = run_reduce,
-                                           .is_begun = true,
-                                           .root = owner,
-                                           .dtype = dtype,
-                                           .n = n,
-                                           .x = x});
+/* Captured operations are watched once all of them are queued. */
+static tg_status run(tg_comm *comm, const tg_comm_call *c, int64_t n, void *x) {
+    const collective q = {.name = c->is_begun ? "a sum" : tg_comm_kind_name(c->kind),
+                          .run = run_values,
+                          .call = c,
+                          .n = n,
+                          .x = x,
+                          .is_begun = c->is_begun};
+    if (c->is_begun) {
+        return begin_aside(comm, &q);
+    }
+    TG_CALL(call(comm, &q));
+    return comm->is_queueing ? TG_OK : watch_stream(comm->device_state);
 }
 
 /* In a group, so that no message waits for another; calls of a group may be in progress. */
@@ -330,15 +311,6 @@ static tg_status complete(tg_comm *comm) {
     return comm->is_queueing ? TG_OK : watch_stream(s);
 }
 
-static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
-    return enqueue(comm, &(collective){.name = "broadcast",
-                                       .run = run_broadcast,
-                                       .root = root,
-                                       .dtype = TG_U8,
-                                       .n = bytes,
-                                       .x = x});
-}
-
 /* ---- life ---- */
 
 /* Finalizing waits for the other ranks: skipped if one may have died. */
@@ -358,11 +330,9 @@ static void close_nccl(tg_comm *comm) {
     TG_FREE(comm->ctx, comm->device_state);
 }
 
-static const tg_comm_ops nccl_ops = {.reduce = reduce,
-                                     .begin_sum = begin_sum,
+static const tg_comm_ops nccl_ops = {.run = run,
                                      .begin_exchange = begin_exchange,
                                      .complete = complete,
-                                     .broadcast = broadcast,
                                      .begin_queue = begin_queue,
                                      .end_queue = end_queue,
                                      .group = group,
@@ -410,9 +380,7 @@ static tg_status share_id(tg_comm *comm, const tg_nccl *nccl, tg_status status, 
         status = tg_fail(comm->ctx, TG_E_BACKEND, "NCCL: %s", nccl->error_string(code));
     }
     TG_CALL(tg_comm_agree(comm, status));
-    return tg_comm_broadcast(
-        comm, 0,
-        &(tg_tensor){.dtype = TG_U8, .shape = {1, {(int64_t)sizeof *id}}, .data = id->bytes});
+    return tg_comm_broadcast_bytes(comm, 0, sizeof *id, id->bytes);
 }
 
 static tg_status open_nccl(tg_comm *comm) {

@@ -51,14 +51,11 @@ static const tg_choice saved_precisions[] = {{"full", TG_PRECISION_FULL},
 static const tg_choice checkpoints[] = {
     {"off", TG_CHECKPOINT_OFF},         {"block", TG_CHECKPOINT_BLOCK},
     {"minimal", TG_CHECKPOINT_MINIMAL}, {"false", TG_CHECKPOINT_OFF}, /* as published: a switch */
-    {"False", TG_CHECKPOINT_OFF},       {"true", TG_CHECKPOINT_BLOCK},
-    {"True", TG_CHECKPOINT_BLOCK},      {NULL, 0}};
+    {"true", TG_CHECKPOINT_BLOCK},      {NULL, 0}};
 static const tg_choice factorizations[] = {
     {"tucker", TG_FACTORIZATION_TUCKER}, {"cp", TG_FACTORIZATION_CP},
     {"tt", TG_FACTORIZATION_TT},         {"dense", TG_FACTORIZATION_DENSE},
-    NULL_NAMES(TG_FACTORIZATION_DENSE),  {"Tucker", TG_FACTORIZATION_TUCKER},
-    {"CP", TG_FACTORIZATION_CP},         {"TT", TG_FACTORIZATION_TT},
-    {"Dense", TG_FACTORIZATION_DENSE},   {NULL, 0}};
+    NULL_NAMES(TG_FACTORIZATION_DENSE),  {NULL, 0}};
 static const tg_choice implementations[] = {{"factorized", TG_IMPLEMENTATION_FACTORIZED},
                                             {"reconstructed", TG_IMPLEMENTATION_RECONSTRUCTED},
                                             {NULL, 0}};

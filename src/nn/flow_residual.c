@@ -8,15 +8,6 @@
 
 #include "nn/losses.h"
 
-static tg_fft_desc describe(int64_t samples, int64_t n, int64_t m) {
-    return (tg_fft_desc){.dtype = TG_F64,
-                         .ndim = 2,
-                         .grid = {n, m},
-                         .kept = {n, m / 2 + 1},
-                         .first = {-(n / 2), 0},
-                         .howmany = samples};
-}
-
 /* Arrays of all fields, and of all spectra. */
 enum { FIELDS = 5, SPECTRA = 2 };
 
@@ -25,7 +16,7 @@ static int64_t numbers_of(int64_t samples, int64_t n, int64_t m) {
 }
 
 tg_status nn_flow_prepare(tg_backend *be, int64_t samples, int64_t n, int64_t m, nn_flow *flow) {
-    const tg_fft_desc desc = describe(samples, n, m);
+    const tg_fft_desc desc = nn_transforms_of(2, (int64_t[]){n, m}, false, samples);
     TG_CALL(nn_transforms_prepare(be, &desc, numbers_of(samples, n, m), &flow->all));
     const int64_t field = flow->all.desc.howmany * n * m;
     flow->u = flow->all.memory;
@@ -40,7 +31,7 @@ tg_status nn_flow_prepare(tg_backend *be, int64_t samples, int64_t n, int64_t m,
 
 tg_status nn_flow_plan(tg_backend *be, int64_t samples, int64_t n, int64_t m, size_t *bytes,
                        size_t *host) {
-    const tg_fft_desc desc = describe(samples, n, m);
+    const tg_fft_desc desc = nn_transforms_of(2, (int64_t[]){n, m}, false, samples);
     return nn_transforms_plan(be, &desc, numbers_of(samples, n, m), bytes, host);
 }
 

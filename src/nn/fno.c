@@ -251,35 +251,32 @@ size_t nn_gather_bytes(const tg_fno_param *param, int parts) {
     return (size_t)tg_shape_numel(&largest) * tg_dtype_size(param->dtype);
 }
 
-tg_status nn_gather(const tg_fno *fno, int number, tg_tensor *whole) {
+tg_status nn_gather(tg_backend *be, const nn_split *split, const tg_tensor *own, int64_t rows,
+                    tg_tensor *whole) {
     tg_status status = TG_OK;
-    const nn_split *split = &fno->model.split;
-    const tg_fno_param param = tg_fno_get_param(fno, number);
-    const tg_shape shape = nn_whole_shape(&param);
     const bool is_first = split->part == 0;
     tg_tensor block = {0};
-    void *room = tg_mem_alloc(fno->ctx, TG_MEM_DATA, nn_gather_bytes(&param, split->parts), 1);
+    tg_shape shape = own->shape;
     *whole = (tg_tensor){0};
-    status = room ? TG_OK : TG_E_MEMORY;
+    shape.dim[2] = (rows + split->parts - 1) / split->parts; /* the largest */
+    status = tg_tensor_create(be->ctx, TG_MEM_DATA, own->dtype, &shape, &block);
+    shape.dim[2] = rows;
     if (status == TG_OK && is_first) {
-        status = tg_tensor_create(fno->ctx, TG_MEM_DATA, param.dtype, &shape, whole);
+        status = tg_tensor_create(be->ctx, TG_MEM_DATA, own->dtype, &shape, whole);
     }
     TG_TRY(tg_comm_agree(split->comm, status));
     for (int part = 0; part < split->parts; part++) {
-        const nn_rows rows = nn_rows_of(split, part, param.whole);
-        block = (tg_tensor){.dtype = param.dtype, .shape = shape, .data = room};
-        block.shape.dim[2] = rows.count;
-        status = part == split->part ? fno->be->ops->download(fno->be, room, nn_weight(fno, number),
-                                                              tg_tensor_bytes(&block))
-                                     : TG_OK;
+        const nn_rows there = nn_rows_of(split, part, rows);
+        block.shape.dim[2] = there.count;
+        status = part == split->part ? tg_backend_copy(be->ctx, own, &block) : TG_OK;
         TG_TRY(tg_comm_agree(split->comm, status));
         TG_TRY(tg_comm_broadcast(split->comm, part, &block));
         if (is_first) {
-            copy_block(whole, rows, true, &block);
+            copy_block(whole, there, true, &block);
         }
     }
 fail:
-    tg_mem_free(fno->ctx, room);
+    tg_tensor_destroy(&block);
     if (status != TG_OK) {
         tg_tensor_destroy(whole);
     }

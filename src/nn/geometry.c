@@ -57,7 +57,7 @@ void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
 tg_status nn_domain_make(const nn_model *model, int64_t batch, const int64_t *grid,
                          nn_domain *out) {
     const tg_fno_config *config = &model->config;
-    nn_domain domain = {.pixels = 1};
+    nn_domain domain = {.pixels = 0};
     tg_shape widest = {.ndim = 2 + config->n_dim, .dim = {2 * batch, config->hidden_channels}};
     for (int d = 0; d < config->n_dim; d++) {
         if (grid[d] < 1 || grid[d] > (int64_t)1 << 30) {
@@ -72,10 +72,7 @@ tg_status nn_domain_make(const nn_model *model, int64_t batch, const int64_t *gr
         return tg_fail(model->ctx, TG_E_SHAPE,
                        "batch: %lld samples on this grid are none or too many", (long long)batch);
     }
-    for (int d = 0; d < config->n_dim; d++) {
-        domain.pixels *= grid[d];
-    }
-    domain.points = domain.queries = domain.pixels;
+    domain.points = domain.queries = domain.pixels = tg_product(config->n_dim, grid);
     if (config->architecture == TG_ARCHITECTURE_GINO) {
         domain.points = grid[config->n_dim];
         domain.queries = grid[config->n_dim + 1];
@@ -168,9 +165,7 @@ static int find(nn_program *p, nn_transform t) {
             return i;
         }
     }
-    const tg_status status = NN_GROW(p, transforms, transform);
-    if (status != TG_OK) {
-        p->status = p->status == TG_OK ? status : p->status;
+    if (nn_failed(p, NN_GROW(p, transforms, transform))) {
         return 0;
     }
     p->transforms[p->transform_count] = t;

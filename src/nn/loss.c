@@ -117,7 +117,9 @@ unsigned nn_loss_parts(const tg_loss_config *config) {
     unsigned parts = config->physics == TG_PHYSICS_NONE ? 0 : NN_LOSS_RESIDUAL;
     parts |= config->physics == TG_PHYSICS_NS ? NN_LOSS_FLOW : 0;
     for (int i = 0; i < config->terms && i < TG_LOSS_MAX_TERMS; i++) {
-        parts |= config->term[i].kind == TG_LOSS_HS ? NN_LOSS_SPECTRAL : 0;
+        parts |= config->term[i].kind == TG_LOSS_HS   ? NN_LOSS_SPECTRAL
+                 : config->term[i].kind == TG_LOSS_H1 ? NN_LOSS_DIFFERENCES
+                                                      : 0;
     }
     return parts;
 }
@@ -163,21 +165,13 @@ tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config, const tg_fn
     return nn_physics_check(be, config, network);
 }
 
-static bool has_differences(const tg_loss_config *config) {
-    bool found = false;
-    for (int i = 0; i < config->terms; i++) {
-        found = found || config->term[i].kind == TG_LOSS_H1;
-    }
-    return found;
-}
-
 nn_traffic nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape,
                         const nn_split *split) {
     const tg_loss_op op = describe(dtype, shape, NULL, NULL);
     const nn_traffic edges = nn_slab_edges_sent(&op, split, shape->dim[2]);
     nn_traffic sent = {.bytes = (size_t)(config->terms * 2 * op.images) * sizeof(double),
                        .messages = config->terms * tg_sum_hops(split->parts)};
-    if (has_differences(config)) {
+    if (nn_loss_parts(config) & NN_LOSS_DIFFERENCES) {
         sent.bytes += edges.bytes;
         sent.messages += edges.messages;
     }
@@ -194,12 +188,13 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
     op.grad_scale = grad_scale;
     op.dpred = dpred;
     op.value = value;
-    if (nn_loss_parts(config) & NN_LOSS_SPECTRAL) {
+    const unsigned parts = nn_loss_parts(config);
+    if (parts & NN_LOSS_SPECTRAL) {
         tg_loss_op most = op;
         most.images = work->samples * shape->dim[1];
         TG_CALL(nn_spectral_prepare(be, &most, &work->spectral));
     }
-    if (work->slab.split && has_differences(config)) {
+    if (work->slab.split && parts & NN_LOSS_DIFFERENCES) {
         TG_CALL(nn_slab_exchange(be, &work->slab, &op));
     }
     for (int i = 0; i < config->terms; i++) {

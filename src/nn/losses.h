@@ -14,6 +14,9 @@ typedef struct nn_transforms {
     double *memory;
 } nn_transforms;
 
+/* Of every frequency of a grid, the last dimension of real data from 0 on. */
+tg_fft_desc nn_transforms_of(int ndim, const int64_t *grid, bool is_complex, int64_t images);
+
 /* Creates both, unless they are there. */
 TG_NODISCARD tg_status nn_transforms_prepare(tg_backend *be, const tg_fft_desc *desc,
                                              int64_t numbers, nn_transforms *t);

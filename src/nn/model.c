@@ -56,6 +56,15 @@ static const char *part_name(const nn_model *model, int part) {
 
 /* ---- layers ---- */
 
+/* The weight of a linear layer, of this shape, or its bias. */
+static nn_param linear_param(const nn_model *model, tg_shape weight, bool is_bias) {
+    return (nn_param){.dtype = model->config.dtype,
+                      .shape = is_bias ? (tg_shape){1, {weight.dim[0]}} : weight,
+                      .init = NN_INIT_UNIFORM,
+                      .scale = 1.0 / sqrt((double)weight.dim[1]),
+                      .stream = model->param_count};
+}
+
 void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hidden, int64_t out,
                     nn_mlp *mlp) {
     const int64_t size[3] = {in, hidden, out};
@@ -64,13 +73,8 @@ void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hid
         for (int i = 0; i < 4; i++) {
             const int layer = i / 2;
             const bool is_bias = i % 2 == 1;
-            nn_param param = {.dtype = model->config.dtype,
-                              .shape = {3, {size[layer + 1], size[layer], 1}},
-                              .init = NN_INIT_UNIFORM,
-                              .scale = 1.0 / sqrt((double)size[layer])};
-            if (is_bias) {
-                param.shape = (tg_shape){1, {size[layer + 1]}};
-            }
+            const tg_shape weight = {3, {size[layer + 1], size[layer], 1}};
+            nn_param param = linear_param(model, weight, is_bias);
             param.stream = part == 0 ? model->param_count : mlp->param[0][i];
             mlp->param[part][i] =
                 add_param(model, param, "%s%s.fcs.%d.%s", module, part_name(model, part), layer,
@@ -86,16 +90,13 @@ void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, int6
                                         [TG_SKIP_SOFT_GATING] = TG_SKIP_MAP_GATE};
     *skip = (nn_skip){.kind = kinds[kind], .param = {-1, -1}};
     for (int part = 0; kind != TG_SKIP_IDENTITY && part < model->planes; part++) {
-        nn_param param = {.dtype = model->config.dtype,
-                          .shape = {2 + model->config.n_dim, {1, out, 1, 1, 1}},
-                          .init = NN_INIT_CONST,
-                          .scale = 1.0,
-                          .stream = part == 0 ? model->param_count : skip->param[0]};
-        if (kind == TG_SKIP_LINEAR) {
-            param.shape = (tg_shape){3, {out, in, 1}};
-            param.init = NN_INIT_UNIFORM;
-            param.scale = 1.0 / sqrt((double)in);
+        nn_param param = linear_param(model, (tg_shape){3, {out, in, 1}}, false);
+        if (kind != TG_SKIP_LINEAR) {
+            param.shape = (tg_shape){2 + model->config.n_dim, {1, out, 1, 1, 1}};
+            param.init = NN_INIT_CONST;
+            param.scale = 1.0;
         }
+        param.stream = part == 0 ? model->param_count : skip->param[0];
         skip->param[part] = add_param(model, param, "%s%s.%s", module, part_name(model, part),
                                       kind == TG_SKIP_LINEAR ? "conv.weight" : "weight");
     }
@@ -121,16 +122,9 @@ void nn_declare_gno(nn_model *model, const char *module, const tg_gno_config *co
     *gno = (nn_gno){
         .config = *config, .side = side, .layers = sizes.layers, .param = model->param_count};
     for (int i = 0; i < 2 * sizes.layers; i++) {
-        const int64_t in = sizes.width[i / 2], out = sizes.width[i / 2 + 1];
-        nn_param param = {.dtype = model->config.dtype,
-                          .shape = {2, {out, in}},
-                          .init = NN_INIT_UNIFORM,
-                          .scale = 1.0 / sqrt((double)in),
-                          .stream = model->param_count};
-        if (i % 2 == 1) {
-            param.shape = (tg_shape){1, {out}};
-        }
-        (void)add_param(model, param, "%s.integral_transform.channel_mlp.fcs.%d.%s", module, i / 2,
+        const tg_shape weight = {2, {sizes.width[i / 2 + 1], sizes.width[i / 2]}};
+        (void)add_param(model, linear_param(model, weight, i % 2 == 1),
+                        "%s.integral_transform.channel_mlp.fcs.%d.%s", module, i / 2,
                         i % 2 == 1 ? "bias" : "weight");
     }
 }

@@ -186,7 +186,6 @@ struct nn_model;
 struct nn_program;
 
 typedef struct nn_architecture {
-    const char *name;
     void (*declare)(struct nn_model *model); /* its parameters, in the order of the list */
     void (*build)(const struct nn_model *model, struct nn_program *program); /* input to output */
 } nn_architecture;

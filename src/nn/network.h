@@ -15,8 +15,8 @@ typedef struct nn_loss_work {
     void *x; /* of residuals, if the caller's x is elsewhere */
 } nn_loss_work;
 
-/* Its parts. */
-enum { NN_LOSS_SPECTRAL = 1, NN_LOSS_RESIDUAL = 2, NN_LOSS_FLOW = 4 };
+/* Its parts; and whether a loss takes differences on the grid. */
+enum { NN_LOSS_SPECTRAL = 1, NN_LOSS_RESIDUAL = 2, NN_LOSS_FLOW = 4, NN_LOSS_DIFFERENCES = 8 };
 
 /* The arguments of a forward or backward call. */
 typedef struct nn_call {
@@ -37,9 +37,8 @@ typedef struct nn_run {
     nn_program program;
     tg_fft_plan **fft;                         /* (program.transform_count) */
     void *activations, *workspace, *gradients; /* the arenas, and the buffer of gradients */
-    void *matrices;                            /* that resample */
-    void *split_matrices;                      /* of a split network */
-    void *places;                              /* of a GINO: the memory of the fields below */
+    void *matrices;
+    void *places; /* of a GINO: the memory of the fields below */
     tg_neighbours near[NN_SIDES];
     double *latent;         /* (pixels, n_dim): the grid of the unit box */
     bool has_points;        /* the coordinates are set */
@@ -108,19 +107,21 @@ TG_NODISCARD tg_status nn_places_lay_out(tg_fno *fno, void *memory);
 /* Fails unless the coordinates and features of a forward were set. */
 TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
 
-/* ---- matrices that resample (ops/resample.c) ---- */
+/* ---- matrices (prepare.c): of resamplings (ops/resample.c), and of the first dimension of a split
+ * network (ops/split.c) ---- */
 
-/* Bytes allocated for them; 0 without them. */
-size_t nn_resampling_bytes(const nn_program *program);
-TG_NODISCARD tg_status nn_resampling_fill(tg_fno *fno, void *memory);
+/* Their numbers, in the order of the memory. */
+tg_scalar nn_resampling_entry(const void *resampling, int64_t at);
+int64_t nn_split_entries(const nn_transform *transform);
+tg_scalar nn_split_entry(const void *transform, int64_t at);
 
-/* ---- matrices of a split network's first dimension (ops/split.c) ---- */
+/* Computes `count` numbers piece by piece, and copies them to the backend. */
+TG_NODISCARD tg_status nn_upload_entries(tg_backend *be, tg_dtype dtype, int64_t count,
+                                         tg_scalar (*entry)(const void *of, int64_t at),
+                                         const void *of, void *to);
 
-/* Bytes allocated for them; 0 without a split. */
-size_t nn_split_bytes(const nn_program *program);
-/* Of a step. */
+/* What a split network sends in a step. */
 nn_traffic nn_split_sent(const nn_program *program);
-TG_NODISCARD tg_status nn_split_fill(tg_fno *fno, void *memory);
 
 /* ---- weights (fno.c) ---- */
 
@@ -142,9 +143,16 @@ static inline tg_shape nn_whole_shape(const tg_fno_param *param) {
     return shape;
 }
 
-/* Copies the blocks of a split parameter to the host of part 0, where it creates `whole`; all parts
- * call it. nn_gather_bytes: of the host, while it runs, for a block in transit. */
-TG_NODISCARD tg_status nn_gather(const tg_fno *fno, int param, tg_tensor *whole);
+/* Of parts of a sample, fails on all if one has failed, so that none waits for it. */
+TG_NODISCARD static inline tg_status nn_agree(const nn_split *split, tg_status status) {
+    return split->comm ? tg_comm_agree(split->comm, status) : status;
+}
+
+/* Copies the rows in dimension 2 that each part has of a tensor, `own`, to the host of part 0,
+ * where it creates `whole`; all parts call it. nn_gather_bytes: of the host, while it runs, for
+ * those of a parameter in transit. */
+TG_NODISCARD tg_status nn_gather(tg_backend *be, const nn_split *split, const tg_tensor *own,
+                                 int64_t rows, tg_tensor *whole);
 size_t nn_gather_bytes(const tg_fno_param *param, int parts);
 
 /* ---- passes over the program (run.c) ---- */

@@ -98,10 +98,9 @@ int nn_add_to_modes(nn_program *program, int transform, int x);
 int nn_add_from_modes(nn_program *program, int transform, int spectrum);
 int nn_add_pad(nn_program *program, int x);
 int nn_add_crop(nn_program *program, nn_grid grid, int x);
-/* To modes (per dimension; of real data the last one halved), and to the grid of the transform. */
+/* To modes (per dimension; of real data the last one halved). */
 int nn_add_transform(nn_program *program, const int64_t *modes, int x);
-int nn_add_inverse(nn_program *program, int spectrum);
-/* To another grid: its modes as neuraloperator places them there. */
+/* To a grid; in another one than that of x, the modes are where neuraloperator places them. */
 int nn_add_inverse_on(nn_program *program, nn_grid grid, int spectrum);
 /* F^-1 on a grid of these modes of x, without a weight between. */
 int nn_add_filtered(nn_program *program, const int64_t *modes, nn_grid grid, int x);

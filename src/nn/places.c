@@ -1,7 +1,6 @@
 /* The points of a GINO: their memory, and the calls that set them. */
 #include <string.h>
 
-#include "base/minmax.h"
 #include "nn/network.h"
 
 /* ---- memory ---- */
@@ -24,29 +23,16 @@ size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_domain *d
 }
 
 /* i / (N - 1) along each axis. */
-static double coordinate(const nn_domain *g, int dim, int64_t at) {
+static tg_scalar coordinate(const void *of, int64_t at) {
+    const nn_program *program = of;
+    const int64_t *size = program->domain.grid.size;
+    const int dim = program->model->config.n_dim, axis = (int)(at % dim);
     int64_t i = at / dim;
-    for (int d = dim - 1; d > at % dim; d--) {
-        i /= g->grid.size[d];
+    for (int d = dim - 1; d > axis; d--) {
+        i /= size[d];
     }
-    const int64_t size = g->grid.size[at % dim];
-    return size > 1 ? (double)(i % size) / (double)(size - 1) : 0.0;
-}
-
-static tg_status make_latent(const tg_fno *fno) {
-    enum { PIECE = 1024 };
-    double piece[PIECE];
-    const nn_domain *g = &fno->run.program.domain;
-    const int64_t count = latent_count(&fno->model, g);
-    for (int64_t first = 0; first < count; first += PIECE) {
-        const int64_t left = tg_min(count - first, PIECE);
-        for (int64_t i = 0; i < left; i++) {
-            piece[i] = coordinate(g, fno->model.config.n_dim, first + i);
-        }
-        TG_CALL(fno->be->ops->upload(fno->be, fno->run.latent + first, piece,
-                                     (size_t)left * sizeof *piece));
-    }
-    return TG_OK;
+    return (tg_scalar){.re = size[axis] > 1 ? (double)(i % size[axis]) / (double)(size[axis] - 1)
+                                            : 0.0};
 }
 
 tg_status nn_places_lay_out(tg_fno *fno, void *memory) {
@@ -58,7 +44,8 @@ tg_status nn_places_lay_out(tg_fno *fno, void *memory) {
     tg_neighbours_place(dim, g->pixels, g->queries, next, &fno->run.near[NN_TO_QUERIES]);
     next += bytes_of(fno->be, g->pixels, g->queries);
     fno->run.latent = (double *)(void *)next;
-    return make_latent(fno);
+    return nn_upload_entries(fno->be, TG_F64, latent_count(&fno->model, g), coordinate,
+                             &fno->run.program, fno->run.latent);
 }
 
 /* ---- the calls ---- */

@@ -5,6 +5,7 @@
 
 #include "base/minmax.h"
 #include "nn/ops.h"
+#include "tensor/element.h"
 
 static size_t workspace_held(const tg_context *ctx, tg_place place) {
     return tg_context_memory(ctx, place).current[TG_MEM_WORKSPACE];
@@ -30,6 +31,64 @@ static tg_status create_transforms(tg_backend *be, const nn_program *program, tg
     }
     return TG_OK;
 }
+
+/* ---- matrices ---- */
+
+tg_status nn_upload_entries(tg_backend *be, tg_dtype dtype, int64_t count,
+                            tg_scalar (*entry)(const void *of, int64_t at), const void *of,
+                            void *to) {
+    enum { PIECE = 512 };
+    double piece[2 * PIECE];
+    const size_t size = tg_dtype_size(dtype);
+    for (int64_t first = 0; first < count; first += PIECE) {
+        const int64_t n = tg_min(count - first, PIECE);
+        for (int64_t i = 0; i < n; i++) {
+            tg_store(dtype, piece, i, entry(of, first + i));
+        }
+        TG_CALL(be->ops->upload(be, nn_element(dtype, to, first), piece, (size_t)n * size));
+    }
+    return TG_OK;
+}
+
+static size_t resampling_bytes(const nn_program *p, const nn_resampling *r) {
+    return tg_align((size_t)(r->from * r->to) * tg_dtype_size(p->model->config.dtype));
+}
+
+static size_t split_bytes(const nn_program *p, const nn_transform *t) {
+    const tg_dtype dtype = tg_dtype_complex(p->model->config.dtype);
+    return tg_align((size_t)nn_split_entries(t) * tg_dtype_size(dtype));
+}
+
+static size_t matrix_bytes(const nn_program *p) {
+    size_t bytes = 0;
+    for (int i = 0; i < p->resampling_count; i++) {
+        bytes += resampling_bytes(p, &p->resamplings[i]);
+    }
+    for (int i = 0; i < p->transform_count && nn_is_split(&p->model->split); i++) {
+        bytes += split_bytes(p, &p->transforms[i]);
+    }
+    return bytes;
+}
+
+static tg_status fill_matrices(tg_backend *be, nn_program *p, char *memory) {
+    const tg_dtype dtype = p->model->config.dtype;
+    for (int i = 0; i < p->resampling_count; i++) {
+        nn_resampling *r = &p->resamplings[i];
+        r->matrix = memory;
+        memory += resampling_bytes(p, r);
+        TG_CALL(nn_upload_entries(be, dtype, r->from * r->to, nn_resampling_entry, r, r->matrix));
+    }
+    for (int i = 0; i < p->transform_count && nn_is_split(&p->model->split); i++) {
+        nn_transform *t = &p->transforms[i];
+        t->matrix = memory;
+        memory += split_bytes(p, t);
+        TG_CALL(nn_upload_entries(be, tg_dtype_complex(dtype), nn_split_entries(t), nn_split_entry,
+                                  t, t->matrix));
+    }
+    return TG_OK;
+}
+
+/* ---- plans ---- */
 
 tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
                   int64_t batch, const int64_t *grid, bool training,
@@ -57,7 +116,7 @@ tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
     out->transforms = workspace_held(ctx, place) - before + out->host;
     out->bytes[TG_MEM_WORKSPACE] = program.workspace.bytes + out->transforms +
-                                   nn_resampling_bytes(&program) + nn_split_bytes(&program) +
+                                   matrix_bytes(&program) +
                                    nn_places_bytes(&model, be, &program.domain);
     out->bytes[TG_MEM_GRADIENTS] = program.gradient_bytes;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
@@ -150,7 +209,6 @@ void nn_run_free(tg_fno *fno) {
     ops->release(fno->be, run->workspace);
     ops->release(fno->be, run->gradients);
     ops->release(fno->be, run->matrices);
-    ops->release(fno->be, run->split_matrices);
     ops->release(fno->be, run->places);
     nn_program_free(&run->program);
     *run = (nn_run){0};
@@ -180,13 +238,10 @@ tg_status nn_run_make(tg_fno *fno, int64_t batch, const int64_t *grid, bool trai
     nn_program *program = &run->program;
     TG_CALL(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
     TG_CALL(create_transforms(fno->be, program, &run->fft));
-    if (program->resampling_count > 0) {
-        TG_CALL(take(fno->be, TG_MEM_WORKSPACE, nn_resampling_bytes(program), &run->matrices));
-        TG_CALL(nn_resampling_fill(fno, run->matrices));
-    }
-    if (nn_is_split(&fno->model.split)) {
-        TG_CALL(take(fno->be, TG_MEM_WORKSPACE, nn_split_bytes(program), &run->split_matrices));
-        TG_CALL(nn_split_fill(fno, run->split_matrices));
+    const size_t matrices = matrix_bytes(program);
+    if (matrices > 0) {
+        TG_CALL(take(fno->be, TG_MEM_WORKSPACE, matrices, &run->matrices));
+        TG_CALL(fill_matrices(fno->be, program, run->matrices));
     }
     run->loss_work.samples = program->batch;
     return training ? take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients)

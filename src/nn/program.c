@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "backend/quantize.h"
+#include "base/minmax.h"
 #include "nn/ops.h"
 
-/* Keeps the first failure. */
-static bool failed(nn_program *program, tg_status status) {
+bool nn_failed(nn_program *program, tg_status status) {
     if (program->status == TG_OK) {
         program->status = status;
     }
@@ -18,7 +18,7 @@ static bool failed(nn_program *program, tg_status status) {
 /* ---- values ---- */
 
 int nn_value_add(nn_program *program, nn_value value) {
-    if (failed(program, NN_GROW(program, values, value))) {
+    if (nn_failed(program, NN_GROW(program, values, value))) {
         return 0; /* any valid number: after a failure it is not read */
     }
     value.home = program->value_count;
@@ -37,10 +37,8 @@ void nn_value_set_grid(nn_program *program, int value, nn_grid grid) {
     nn_value *v = &program->values[value];
     const nn_model *model = program->model;
     v->grid = grid;
-    v->points = nn_slab_of(model, &program->domain, grid, model->split.part).count;
-    for (int d = 1; d < model->config.n_dim; d++) {
-        v->points *= grid.size[d];
-    }
+    v->points = nn_slab_of(model, &program->domain, grid, model->split.part).count *
+                tg_product(model->config.n_dim - 1, grid.size + 1);
 }
 
 int nn_boundary(nn_program *program, int value) {
@@ -68,7 +66,7 @@ int nn_phase_named(nn_program *program, const char *name, bool is_backward) {
             return i;
         }
     }
-    if (failed(program, NN_GROW(program, phases, phase))) {
+    if (nn_failed(program, NN_GROW(program, phases, phase))) {
         return 0;
     }
     nn_phase *phase = &program->phases[program->phase_count];
@@ -113,7 +111,7 @@ nn_op nn_op_on(nn_program *program, nn_kind kind, int x) {
 }
 
 void nn_op_append(nn_program *program, const nn_op *op) {
-    if (!failed(program, NN_GROW(program, ops, op))) {
+    if (!nn_failed(program, NN_GROW(program, ops, op))) {
         program->ops[program->op_count++] = *op;
     }
 }
@@ -185,6 +183,17 @@ tg_status nn_links_make(const nn_program *program, nn_links *out) {
 void nn_links_free(const nn_program *program, nn_links *links) {
     TG_FREE(program->ctx, links->maker);
     TG_FREE(program->ctx, links->readers);
+}
+
+bool nn_is_read(const nn_program *program, int first, int end, int value) {
+    for (int i = first; i < end; i++) {
+        for (int k = 0; k < NN_INPUTS; k++) {
+            if (program->ops[i].in[k] == value) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 nn_op *nn_reader_of(const nn_program *program, int value, nn_kind kind, int input) {

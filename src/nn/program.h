@@ -253,6 +253,9 @@ static inline bool nn_in_parts(const nn_program *program) {
 
 /* ---- for builders, rules and passes; a failure stays in program->status ---- */
 
+/* Keeps the first failure; whether there is one. */
+bool nn_failed(nn_program *program, tg_status status);
+
 /* A new value, like another one or of a new shape. */
 int nn_value_add(nn_program *program, nn_value value);
 int nn_value_like(nn_program *program, int value);
@@ -303,6 +306,8 @@ typedef struct nn_links {
 TG_NODISCARD tg_status nn_links_make(const nn_program *program, nn_links *out);
 void nn_links_free(const nn_program *program, nn_links *links);
 
+/* Whether one of the ops first .. end - 1 reads a value. */
+bool nn_is_read(const nn_program *program, int first, int end, int value);
 /* The first op of a kind that reads a value at this input; NULL: none. */
 nn_op *nn_reader_of(const nn_program *program, int value, nn_kind kind, int input);
 

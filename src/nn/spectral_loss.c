@@ -13,6 +13,17 @@
 
 /* ---- transforms and their memory ---- */
 
+tg_fft_desc nn_transforms_of(int ndim, const int64_t *grid, bool is_complex, int64_t images) {
+    tg_fft_desc desc = {.dtype = TG_F64, .complex = is_complex, .ndim = ndim, .howmany = images};
+    for (int d = 0; d < ndim; d++) {
+        const bool is_half = !is_complex && d == ndim - 1;
+        desc.grid[d] = grid[d];
+        desc.kept[d] = is_half ? grid[d] / 2 + 1 : grid[d];
+        desc.first[d] = is_half ? 0 : -(grid[d] / 2);
+    }
+    return desc;
+}
+
 void nn_transforms_free(tg_backend *be, nn_transforms *t) {
     if (be) {
         be->ops->fft_destroy(be, &t->fft);
@@ -57,20 +68,6 @@ tg_status nn_transforms_plan(tg_backend *be, const tg_fft_desc *desc, int64_t nu
 
 /* ---- the norm ---- */
 
-/* Every frequency of the grid, the last dimension of real data from 0 on. */
-static tg_fft_desc describe(const tg_loss_op *op) {
-    tg_fft_desc desc = {
-        .dtype = TG_F64, .complex = op->components == 2, .ndim = op->ndim, .howmany = op->images};
-    for (int d = 0; d < op->ndim; d++) {
-        const bool is_half = !desc.complex && d == op->ndim - 1;
-        const int64_t n = op->grid[d];
-        desc.grid[d] = n;
-        desc.kept[d] = is_half ? n / 2 + 1 : n;
-        desc.first[d] = is_half ? 0 : -(n / 2);
-    }
-    return desc;
-}
-
 /* Counts of f64 numbers: of all fields, of all spectra, and of both plus the powers. */
 typedef struct sizes {
     int64_t field, spectrum, total;
@@ -83,7 +80,7 @@ static sizes sizes_of(const tg_fft_desc *desc) {
 }
 
 tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral *work) {
-    const tg_fft_desc desc = describe(op);
+    const tg_fft_desc desc = nn_transforms_of(op->ndim, op->grid, op->components == 2, op->images);
     TG_CALL(nn_transforms_prepare(be, &desc, sizes_of(&desc).total, &work->all));
     const sizes size = sizes_of(&work->all.desc);
     work->field = work->all.memory;
@@ -93,7 +90,7 @@ tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral 
 }
 
 tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes, size_t *host) {
-    const tg_fft_desc desc = describe(op);
+    const tg_fft_desc desc = nn_transforms_of(op->ndim, op->grid, op->components == 2, op->images);
     return nn_transforms_plan(be, &desc, sizes_of(&desc).total, bytes, host);
 }
 

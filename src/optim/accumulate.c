@@ -57,10 +57,9 @@ static tg_status count_gradient(tg_optim *optim, tg_slot *slot, const tg_gradien
 static tg_status add(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient) {
     const bool is_first = !slot->is_summing;
     TG_CALL(is_first ? tg_sum_begin(optim, slot) : TG_OK);
-    if (slot->dense_sum) {
-        TG_CALL(add_dense(optim, slot, is_first, gradient, slot->dense_sum));
-    } else if (!slot->projector) {
-        TG_CALL(add_dense(optim, slot, is_first, gradient, slot->sum));
+    if (slot->dense_sum || !slot->projector) {
+        TG_CALL(add_dense(optim, slot, is_first, gradient,
+                          slot->dense_sum ? slot->dense_sum : slot->sum));
     } else {
         tg_gradient ready = *gradient;
         if (!tg_projector_takes_factored(slot->projector)) {
@@ -220,14 +219,13 @@ tg_status tg_optim_get_sum(tg_optim *optim, int param, int index, tg_optim_sum *
 
 /* The present sum as one array. */
 static tg_tensor view_sum(const tg_optim *optim, const tg_slot *slot) {
-    const tg_shape shape = {1,
-                            {slot->whole_sum   ? slot->projector->numel
-                             : slot->dense_sum ? slot->numel
-                                               : slot->count}};
-    return tg_backend_view(optim->be, slot->dtype, &shape,
-                           slot->whole_sum   ? slot->whole_sum
-                           : slot->dense_sum ? slot->dense_sum
-                                             : slot->sum);
+    const int64_t count = slot->whole_sum   ? slot->projector->numel
+                          : slot->dense_sum ? slot->numel
+                                            : slot->count;
+    void *const sum = slot->whole_sum   ? slot->whole_sum
+                      : slot->dense_sum ? slot->dense_sum
+                                        : slot->sum;
+    return tg_backend_view(optim->be, slot->dtype, &(tg_shape){1, {count}}, sum);
 }
 
 tg_tensor tg_sum_get(tg_optim *optim, int param) {
@@ -340,8 +338,8 @@ tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient, const tg_a
     } else {
         values = optim->dense;
     }
-    const tg_shape shape = {1, {slot->count}};
-    const tg_tensor sum = tg_backend_view(optim->be, slot->dtype, &shape, values);
+    const tg_tensor sum =
+        tg_backend_view(optim->be, slot->dtype, &(tg_shape){1, {slot->count}}, values);
     TG_CALL(adder->add(adder->user, &sum));
     TG_CALL(
         optim->be->ops->count_nonfinite(optim->be, slot->dtype, slot->count, values, call.guard));

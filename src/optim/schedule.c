@@ -60,22 +60,8 @@ tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *con
         return tg_fail(ctx, TG_E_CONFIG, "opt.learning_rate: %g is not a finite number >= 0",
                        config->learning_rate);
     }
-    if (config->scheduler == TG_LR_STEP && config->step_size < 1) {
-        return tg_fail(ctx, TG_E_CONFIG, "opt.step_size: %lld is not positive",
-                       (long long)config->step_size);
-    }
-    if (config->scheduler == TG_LR_COSINE && config->scheduler_T_max < 1) {
-        return tg_fail(ctx, TG_E_CONFIG, "opt.scheduler_T_max: %lld is not positive",
-                       (long long)config->scheduler_T_max);
-    }
     if (!(config->gamma > 0.0 && config->gamma <= 1.0)) {
         return tg_fail(ctx, TG_E_CONFIG, "opt.gamma: %g is not in (0, 1]", config->gamma);
-    }
-    if (config->scheduler_patience < 0 || config->warmup_steps < 0) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "opt.scheduler_patience (%lld) and opt.warmup_steps (%lld) must not be "
-                       "negative",
-                       (long long)config->scheduler_patience, (long long)config->warmup_steps);
     }
     return TG_OK;
 }

@@ -18,7 +18,9 @@
 #define IMPORTED   "tgrad.imported"   /* the initial weights came from another program */
 #define PAIRS      "tgrad.pairs"      /* trained on pairs, not on windows of trajectories */
 
-enum { INTEGERS = 12, REALS = 4 };
+enum { INTEGERS = 12, REALS = 5 };
+
+static const char *const encoders[2] = {"encoder.x.", "encoder.y."}; /* by tg_data_side */
 
 /* ---- checksum: 64 bits over names, dtypes, shapes, bytes and metadata ---- */
 
@@ -63,7 +65,7 @@ static void checksum(const tg_archive *archive, char text[17]) {
     snprintf(text, 17, "%016" PRIx64, sum);
 }
 
-/* ---- progress in two arrays: the second one ends with the number of ranks ---- */
+/* ---- progress in two arrays ---- */
 
 #define AT(field) offsetof(tg_progress, field)
 
@@ -96,6 +98,7 @@ static const struct {
     {"lowest test error", AT(best), 0.0, HUGE_VAL},
     {"factor of the schedule", AT(schedule.factor), 0.0, 1.0},
     {"best loss of the schedule", AT(schedule.best), -DBL_MAX, HUGE_VAL},
+    {"ranks", AT(ranks), 0.0, 0x1p24},
 };
 
 /* Counters that are usually 0, and then omitted. */
@@ -109,16 +112,15 @@ static tg_status add_counter(tg_context *ctx, const char *name, int64_t value,
 
 static tg_status add_progress(tg_context *ctx, const tg_progress *progress, tg_archive *archive) {
     int64_t integers[INTEGERS];
-    double reals[REALS + 1];
+    double reals[REALS];
     for (int i = 0; i < INTEGERS; i++) {
         memcpy(&integers[i], (const char *)progress + integer_rows[i].offset, sizeof *integers);
     }
     for (int i = 0; i < REALS; i++) {
         memcpy(&reals[i], (const char *)progress + real_rows[i].offset, sizeof *reals);
     }
-    reals[REALS] = (double)progress->ranks;
     TG_CALL(tg_state_save_numbers(ctx, archive, "train.integers", TG_I64, INTEGERS, integers));
-    TG_CALL(tg_state_save_numbers(ctx, archive, "train.reals", TG_F64, REALS + 1, reals));
+    TG_CALL(tg_state_save_numbers(ctx, archive, "train.reals", TG_F64, REALS, reals));
     TG_CALL(add_counter(ctx, WAITED, progress->waited, archive));
     return add_counter(ctx, DIVERGED, progress->diverged, archive);
 }
@@ -161,10 +163,9 @@ static tg_status add_weights(const tg_model *model, tg_staging *staging, tg_arch
 }
 
 static tg_status add_normalizers(const tg_model *model, tg_archive *archive) {
-    static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     for (int side = 0; side < 2; side++) {
         if (model->encoder[side]) {
-            TG_CALL(tg_normalizer_save(model->encoder[side], archive, prefixes[side]));
+            TG_CALL(tg_normalizer_save(model->encoder[side], archive, encoders[side]));
         }
     }
     return TG_OK;
@@ -272,7 +273,7 @@ static tg_status check_contents(tg_context *ctx, const char *path, const tg_arch
     char found[17];
     const char *stored = tg_archive_meta(archive, "tgrad.checksum");
     const bool has_counters = find_array(archive, "train.integers", TG_I64, INTEGERS) &&
-                              find_array(archive, "train.reals", TG_F64, REALS + 1);
+                              find_array(archive, "train.reals", TG_F64, REALS);
     checksum(archive, found);
     if (!stored || strcmp(stored, found) != 0) {
         return tg_fail(ctx, TG_E_FORMAT, "%s: damaged: the checksum is %s, the content gives %s",
@@ -335,12 +336,11 @@ bool tg_checkpoint_is_imported(const tg_archive *archive) {
 }
 
 tg_status tg_checkpoint_load_normalizers(tg_model *model, const tg_archive *archive) {
-    static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     static const char *const means[2] = {"encoder.x.mean", "encoder.y.mean"};
     for (int side = 0; side < 2; side++) {
         tg_normalizer_destroy(&model->encoder[side]);
         if (tg_archive_find(archive, means[side])) {
-            TG_CALL(tg_normalizer_load(model->ctx, archive, prefixes[side], &model->encoder[side]));
+            TG_CALL(tg_normalizer_load(model->ctx, archive, encoders[side], &model->encoder[side]));
         }
     }
     return TG_OK;
@@ -382,18 +382,13 @@ tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const t
                            (long long)integer_rows[i].low, (long long)integer_rows[i].high);
         }
     }
-    for (int i = 0; i <= REALS; i++) {
-        const double low = i < REALS ? real_rows[i].low : 0.0;
-        const double high = i < REALS ? real_rows[i].high : 0x1p24;
-        if (!(reals[i] >= low && reals[i] <= high)) {
+    for (int i = 0; i < REALS; i++) {
+        memcpy((char *)out + real_rows[i].offset, &reals[i], sizeof *reals);
+        if (!(reals[i] >= real_rows[i].low && reals[i] <= real_rows[i].high)) {
             return tg_fail(ctx, TG_E_FORMAT, "%s: %s: %g, expected %g to %g", path,
-                           i < REALS ? real_rows[i].name : "ranks", reals[i], low, high);
-        }
-        if (i < REALS) {
-            memcpy((char *)out + real_rows[i].offset, &reals[i], sizeof *reals);
+                           real_rows[i].name, reals[i], real_rows[i].low, real_rows[i].high);
         }
     }
-    out->ranks = (int64_t)reals[REALS];
     out->waited = counter_of(archive, WAITED);
     const int64_t diverged = counter_of(archive, DIVERGED);
     out->diverged = diverged > 0 && diverged < TG_DIVERGED_COUNT ? (tg_divergence)diverged : 0;

@@ -35,7 +35,7 @@ typedef struct tg_progress {
     int64_t skipped_row; /* of them, the most recent ones in a row */
     int64_t fno_step;    /* seed of dropout */
     int64_t threads;     /* used for computing; 0: not stored in the file */
-    int64_t ranks;       /* that trained; 0: one, or not stored in the file */
+    double ranks;        /* number that trained; 0: one, or not stored in the file */
     double loss_sum;     /* of the current epoch */
     double best;         /* lowest test error so far */
     int64_t waited;      /* evaluations since then, with early stopping */

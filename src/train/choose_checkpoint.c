@@ -14,10 +14,13 @@
 /* `recent`, or the newest step if that link is missing. */
 static tg_status find_last(const tg_run_folder *folder, char *path, bool *is_there) {
     int64_t step = -1;
-    TG_CALL(tg_run_folder_find(folder, "checkpoints/recent.safetensors", path, is_there));
+    *is_there = tg_run_folder_has(folder, "checkpoints/recent.safetensors", path);
     TG_CALL(*is_there ? TG_OK : tg_run_folder_newest(folder, &step));
-    *is_there = *is_there || step >= 0;
-    return step >= 0 ? tg_run_folder_checkpoint(folder, step, path) : TG_OK;
+    if (step >= 0) {
+        tg_run_folder_checkpoint(folder, step, path);
+        *is_there = true;
+    }
+    return TG_OK;
 }
 
 /* Fails with a list of the steps present. */
@@ -43,8 +46,9 @@ static tg_status find_step(const tg_run_folder *folder, const char *which, char 
                        "checkpoint: expected best, last or the number of a step, found '%.64s'",
                        which);
     }
-    TG_CALL(tg_run_folder_checkpoint(folder, step, path));
-    return access(path, F_OK) == 0 ? TG_OK : refuse_step(folder, step);
+    return access(tg_run_folder_checkpoint(folder, step, path), F_OK) == 0
+               ? TG_OK
+               : refuse_step(folder, step);
 }
 
 static bool is_folder(const char *path) {
@@ -52,35 +56,38 @@ static bool is_folder(const char *path) {
     return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
+/* The checkpoint of a run folder; NULL: the best one or, without it, the last. */
+static tg_status find_in(tg_context *ctx, const char *path, const char *which, char *found) {
+    const bool wants_best = !which || strcmp(which, "best") == 0;
+    const bool wants_last = !which || strcmp(which, "last") == 0;
+    tg_run_folder folder;
+    TG_CALL(tg_run_folder_open(ctx, path, &folder));
+    if (!wants_best && !wants_last) {
+        return find_step(&folder, which, found);
+    }
+    bool is_there = wants_best && tg_run_folder_has(&folder, TG_BEST, found);
+    TG_CALL(wants_last && !is_there ? find_last(&folder, found, &is_there) : TG_OK);
+    return is_there ? TG_OK
+                    : tg_fail(ctx, TG_E_IO, "%s is a folder without %s%s%s", path,
+                              wants_best ? TG_BEST : "", wants_best && wants_last ? " or " : "",
+                              wants_last ? "checkpoints/recent.safetensors" : "");
+}
+
 tg_status tg_run_checkpoint(tg_context *ctx, const char *path, const char *which, char *file,
                             size_t capacity) {
     TG_NEED(NULL, ctx);
     TG_NEED(ctx, path, file);
-    tg_run_folder folder;
+    const bool is_run = is_folder(path);
     char found[TG_PATH];
-    bool is_there = false;
-    if (!is_folder(path)) { /* the reader reports a missing file */
-        return which ? tg_fail(ctx, TG_E_ARGUMENT,
-                               "%s: it is not the folder of a run, in which a checkpoint could be "
-                               "chosen",
-                               path)
-               : (size_t)snprintf(file, capacity, "%s", path) < capacity
-                   ? TG_OK
-                   : tg_fail(ctx, TG_E_ARGUMENT, "%.100s..: the path is too long", path);
+    if (is_run) {
+        TG_CALL(find_in(ctx, path, which, found));
+    } else if (which) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "%s: it is not the folder of a run, in which a checkpoint could be chosen",
+                       path);
     }
-    const bool wants_best = !which || strcmp(which, "best") == 0;
-    const bool wants_last = !which || strcmp(which, "last") == 0;
-    TG_CALL(tg_run_folder_open(ctx, path, &folder));
-    TG_CALL(wants_best ? tg_run_folder_find(&folder, TG_BEST, found, &is_there) : TG_OK);
-    TG_CALL(wants_last && !is_there ? find_last(&folder, found, &is_there) : TG_OK);
-    if (!wants_best && !wants_last) {
-        TG_CALL(find_step(&folder, which, found));
-    } else if (!is_there) {
-        return tg_fail(ctx, TG_E_IO, "%s is a folder without %s%s%s", path,
-                       wants_best ? TG_BEST : "", wants_best && wants_last ? " or " : "",
-                       wants_last ? "checkpoints/recent.safetensors" : "");
-    }
-    return (size_t)snprintf(file, capacity, "%s", found) < capacity
+    /* the reader reports a missing file */
+    return (size_t)snprintf(file, capacity, "%s", is_run ? found : path) < capacity
                ? TG_OK
                : tg_fail(ctx, TG_E_ARGUMENT, "%.100s..: the path is too long", path);
 }

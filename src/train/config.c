@@ -10,11 +10,15 @@
 #include "optim/optim.h"
 #include "tgrad/keys.h"
 
-#define LOOP(type, field, low, high, help)                                                         \
-    TG_SETTING_ROW(type, tg_loop_config, field, low, high, help)
+/* Keys of the loop set fields of several structs. */
+#define ROW(key, type, field, low, high, help)                                                     \
+    { key, TG_SETTING_##type, offsetof(tg_run_config, field), NULL, low, high, help }
+#define ROW_CHOICE(key, field, choices, help)                                                      \
+    { key, TG_SETTING_ENUM, offsetof(tg_run_config, field), choices, 0, 0, help }
+#define LOOP(type, field, low, high, help) ROW(#field, type, loop.field, low, high, help)
+#define LOSS(type, field, low, high, help) ROW(#field, type, loss.field, low, high, help)
 #define DATA(type, field, low, high, help)                                                         \
     TG_SETTING_ROW(type, tg_source_config, field, low, high, help)
-#define LOOP_CHOICE(field, choices, help) TG_SETTING_CHOICE(tg_loop_config, field, choices, help)
 #define DATA_CHOICE(field, choices, help) TG_SETTING_CHOICE(tg_source_config, field, choices, help)
 
 static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_GRAPHS_ON},
@@ -34,17 +38,18 @@ static const tg_setting loop_table[] = {
     LOOP(TEXT, training_loss, 0, 64, "l2, h1, l1.5, hs0.5, abs_l2, or a sum: l2 + 0.1*h1"),
     LOOP(LIST_DOUBLE, loss_weights, 0, 1e12,
          "factors of the output channels in the loss: a list, or 1"),
-    LOOP_CHOICE(physics, physics_choices, "equation whose residual is added to the loss"),
-    LOOP(DOUBLE, physics_weight, 0, 1e12, "factor of the residual"),
-    LOOP(DOUBLE, physics_forcing, -1e12, 1e12, "darcy: f; ns: amplitude of the forcing"),
-    LOOP(DOUBLE, physics_viscosity, 0, 1e12, "burgers, ns: nu"),
-    LOOP(DOUBLE, physics_time, 0, 1e12, "burgers, ns: time from the last frame of x to y"),
-    LOOP(DOUBLE, physics_length, 0, 1e12, "ns: side of the square"),
+    ROW_CHOICE("physics", loss.physics, physics_choices,
+               "equation whose residual is added to the loss"),
+    LOSS(DOUBLE, physics_weight, 0, 1e12, "factor of the residual"),
+    LOSS(DOUBLE, physics_forcing, -1e12, 1e12, "darcy: f; ns: amplitude of the forcing"),
+    LOSS(DOUBLE, physics_viscosity, 0, 1e12, "burgers, ns: nu"),
+    LOSS(DOUBLE, physics_time, 0, 1e12, "burgers, ns: time from the last frame of x to y"),
+    LOSS(DOUBLE, physics_length, 0, 1e12, "ns: side of the square"),
     LOOP(DOUBLE, input_noise, 0, 1e6,
          "deviation of noise on the normalized inputs of training; 0: none"),
     LOOP(INT64, rollout_steps, 1, 1000, "trajectories: predictions in a row to train over"),
-    {"rollout_gradients", TG_SETTING_ENUM, offsetof(tg_loop_config, rollout_gradients),
-     rollout_choices, 0, 0, "of a rollout: through the last step (pushforward) or through all"},
+    ROW_CHOICE("rollout_gradients", loop.rollout_gradients, rollout_choices,
+               "of a rollout: through the last step (pushforward) or through all"),
     LOOP(INT64, rollout_epochs, 0, 1e9,
          "epochs after which rollouts get one step longer; 0: all steps from the start"),
     LOOP(INT64, accumulation_steps, 1, 1e6, "batches per update"),
@@ -62,10 +67,11 @@ static const tg_setting loop_table[] = {
     LOOP(INT64, nonfinite_limit, 1, 1e9,
          "losses in a row that may be NaN or Inf before the run ends"),
     LOOP(TEXT, loss_scale, 0, 32, "factor of f16 gradients: auto, off or a power of two"),
-    LOOP(INT64, loss_scale_interval, 1, 1e9, "steps without overflow before the scale is doubled"),
+    ROW("loss_scale_interval", INT64, loss_scale.interval, 1, 1e9,
+        "steps without overflow before the scale is doubled"),
     LOOP(TEXT, init, 0, 1024, "safetensors file of initial weights (train --init)"),
     LOOP(BOOL, naive_galore, 0, 0, "the published switch for proj_type: matrix"),
-    LOOP_CHOICE(graphs, graphs_choices, "GPU: run ordinary steps as captured graphs"),
+    ROW_CHOICE("graphs", loop.graphs, graphs_choices, "GPU: run ordinary steps as captured graphs"),
     LOOP(BOOL, incremental_loss_gap, 0, 0, "add modes when the loss stagnates"),
     LOOP(BOOL, incremental_grad, 0, 0,
          "add modes when the highest hold much of the weights' energy"),
@@ -135,19 +141,22 @@ static const tg_setting distributed_table[] = {
 };
 
 #undef LOOP
+#undef LOSS
 #undef DATA
 
-#define TABLE(section, rows, field)                                                                \
-    { section, rows, sizeof(rows) / sizeof *(rows), offsetof(tg_run_config, field) }
+#define TABLE(section, rows, offset)                                                               \
+    { section, rows, sizeof(rows) / sizeof *(rows), offset }
 
 tg_key_table tg_run_table(int index) {
     const tg_key_table tables[TG_KEY_TABLES] = {
+        {"fno", nn_config_rows(), tg_fno_config_count(), 0},
+        {"opt", &tg_optim_method_row, 1, 0},
         {"opt", tg_optim_config_rows(), tg_optim_config_count(), offsetof(tg_run_config, opt)},
         {"opt", tg_lr_schedule_config_rows(), tg_lr_schedule_config_count(),
          offsetof(tg_run_config, schedule)},
-        TABLE("opt", loop_table, loop),
-        TABLE("data", data_table, data),
-        TABLE("distributed", distributed_table, distributed)};
+        TABLE("opt", loop_table, 0),
+        TABLE("data", data_table, offsetof(tg_run_config, data)),
+        TABLE("distributed", distributed_table, offsetof(tg_run_config, distributed))};
     return tables[index];
 }
 
@@ -157,6 +166,16 @@ tg_key_table tg_run_table(int index) {
 static bool has_key(int table, const char *key) {
     const tg_key_table t = tg_run_table(table);
     return tg_setting_find(t.rows, t.count, key) != NULL;
+}
+
+/* A key's value as text that reads back; of the method, the first one. */
+static const char *get_from(int table, int row, const tg_run_config *config, char *text,
+                            size_t capacity) {
+    const tg_key_table t = tg_run_table(table);
+    return table == TG_TABLE_FNO ? tg_fno_config_get(&config->fno, row, text, capacity)
+           : table == TG_TABLE_METHOD
+               ? tg_setting_choice(t.rows, 0)
+               : tg_setting_get(&t.rows[row], (const char *)config + t.offset, text, capacity);
 }
 
 static tg_status set_in(tg_context *ctx, int table, tg_run_config *config, const char *key,
@@ -235,16 +254,13 @@ tg_run_config tg_run_config_default(void) {
         .opt = tg_optim_config_default(),
         .schedule = tg_lr_schedule_config_default(),
         .schedule_stage = 1,
+        .loss = tg_loss_config_default(),
         .loss_scale = tg_loss_scale_config_default(),
         .distributed = {.timeout = 600.0, .split = "1"},
         .ranks = 1,
         .loop = {.n_epochs = 100,
                  .training_loss = "h1",
                  .loss_weights = {1, {1.0}},
-                 .physics_weight = tg_loss_config_default().physics_weight,
-                 .physics_forcing = tg_loss_config_default().physics_forcing,
-                 .physics_viscosity = tg_loss_config_default().physics_viscosity,
-                 .physics_length = tg_loss_config_default().physics_length,
                  .rollout_steps = 1,
                  .accumulation_steps = 1,
                  .eval_interval = 1,
@@ -252,7 +268,6 @@ tg_run_config tg_run_config_default(void) {
                  .keep_checkpoints = 2,
                  .nonfinite_limit = 10,
                  .loss_scale = "auto",
-                 .loss_scale_interval = tg_loss_scale_config_default().interval,
                  .incremental_loss_eps = 1e-3,
                  .incremental_grad_eps = 1e-3,
                  .incremental_buffer = 5,
@@ -286,14 +301,14 @@ static tg_status set_opt(tg_context *ctx, tg_run_config *config, const char *key
     if (has_key(TG_TABLE_OPTIM, key)) {
         return tg_optim_config_set(ctx, &config->opt, key, value);
     }
-    const char *names[96] = {"name"};
-    int count = 1;
+    const char *names[96];
+    int count = 0;
     for (int table = TG_TABLE_SCHEDULE; table <= TG_TABLE_LOOP; table++) {
         if (has_key(table, key)) {
             return set_in(ctx, table, config, key, value);
         }
     }
-    for (int table = 0; table <= TG_TABLE_LOOP; table++) {
+    for (int table = TG_TABLE_METHOD; table <= TG_TABLE_LOOP; table++) {
         const tg_key_table t = tg_run_table(table);
         for (int i = 0; i < t.count && count < 96; i++) {
             names[count++] = t.rows[i].key;
@@ -355,12 +370,9 @@ static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key
 
 /* Prefixes an error with the place of the setting. */
 static tg_status at_origin(tg_context *ctx, tg_status status, const char *origin) {
-    if (status == TG_OK || !origin) {
-        return status;
-    }
-    char sentence[768];
-    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
-    return tg_fail(ctx, status, "%.200s: %s", origin, sentence);
+    return status == TG_OK || !origin
+               ? status
+               : tg_fail(ctx, status, "%.200s: %s", origin, tg_context_error(ctx));
 }
 
 /* Initial weights and normalizers, which exist before a later stage begins. */
@@ -501,11 +513,10 @@ tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
     *out = NULL;
     TG_TRY(tg_settings_create(ctx, out));
     TG_TRY(tg_run_config_put_network(&config->fno, *out));
-    for (int table = 0; table < TG_KEY_TABLES; table++) {
+    for (int table = TG_TABLE_OPTIM; table < TG_KEY_TABLES; table++) {
         const tg_key_table t = tg_run_table(table);
         for (int i = 0; i < t.count; i++) {
-            const char *value =
-                tg_setting_get(&t.rows[i], (const char *)config + t.offset, text, sizeof text);
+            const char *value = get_from(table, i, config, text, sizeof text);
             if (strcmp(value, "[]") != 0) { /* [] means: not set */
                 TG_TRY(put(*out, t.section, t.rows[i].key, value));
             }
@@ -530,41 +541,19 @@ tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg
     return tg_run_config_write(ctx, &first, settings, out);
 }
 
-/* The keys of all sections in one list, gathered from the tables that read them. */
+/* ---- the keys of all sections in one list ---- */
 
-/* The row of a key: those of fno, opt.name, then the tables of config.h. *table is -1 for opt.name
- * and -2 for fno; NULL past the end. */
-static const tg_setting *find(int index, int *table) {
-    if (index >= 0 && index < tg_fno_config_count()) {
-        *table = -2;
-        return nn_config_rows() + index;
-    }
-    index -= tg_fno_config_count();
-    *table = -1;
-    if (index == 0) {
-        return &tg_optim_method_row;
-    }
-    index--;
-    for (int i = 0; i < TG_KEY_TABLES && index >= 0; i++) {
-        const tg_key_table t = tg_run_table(i);
-        *table = i;
+/* The row of a key, and its place in the tables; NULL past the end. */
+static const tg_setting *find(int index, int *table, int *row) {
+    for (*table = 0; *table < TG_KEY_TABLES && index >= 0; (*table)++) {
+        const tg_key_table t = tg_run_table(*table);
+        *row = index;
         if (index < t.count) {
             return &t.rows[index];
         }
         index -= t.count;
     }
     return NULL;
-}
-
-static void default_text(int index, int table, const tg_setting *row, char *text, size_t capacity) {
-    const tg_run_config run = tg_run_config_default();
-    if (table >= 0) {
-        tg_setting_get(row, (const char *)&run + tg_run_table(table).offset, text, capacity);
-    } else if (table == -1) {
-        snprintf(text, capacity, "%s", tg_setting_choice(row, 0));
-    } else {
-        tg_fno_config_get(&run.fno, index, text, capacity);
-    }
 }
 
 bool tg_key_describe(int index, tg_key_info *out) {
@@ -576,16 +565,18 @@ bool tg_key_describe(int index, tg_key_info *out) {
         [TG_SETTING_TEXT] = "text",          [TG_SETTING_GRID] = "grid",
         [TG_SETTING_LIST_SIZE] = "integers", [TG_SETTING_LIST_GRID] = "grids",
         [TG_SETTING_LIST_TEXT] = "texts",    [TG_SETTING_LIST_ROWS] = "rows"};
-    int table;
+    const tg_run_config usual = tg_run_config_default();
+    char text[sizeof out->fallback];
+    int table, row;
     if (!out) {
         return false;
     }
     *out = (tg_key_info){0};
-    const tg_setting *setting = find(index, &table);
+    const tg_setting *setting = find(index, &table, &row);
     if (!setting) {
         return false;
     }
-    out->section = table == -2 ? "fno" : table == -1 ? "opt" : tg_run_table(table).section;
+    out->section = tg_run_table(table).section;
     out->name = setting->key;
     out->type = types[setting->type];
     out->help = setting->help;
@@ -595,15 +586,15 @@ bool tg_key_describe(int index, tg_key_info *out) {
     out->low = out->has_range ? setting->low : 0.0;
     out->high = out->has_range ? setting->high : 0.0;
     tg_setting_values(setting, out->values, sizeof out->values);
-    default_text(index, table, setting, out->fallback, sizeof out->fallback);
-    if (strcmp(setting->key, "n_modes") == 0) { /* must be set */
-        out->fallback[0] = '\0';
+    if (strcmp(setting->key, "n_modes") != 0) { /* which must be set */
+        snprintf(out->fallback, sizeof out->fallback, "%s",
+                 get_from(table, row, &usual, text, sizeof text));
     }
     return true;
 }
 
 const char *tg_key_choice(int key, int index) {
-    int table;
-    const tg_setting *row = find(key, &table);
-    return row ? tg_setting_choice(row, index) : NULL;
+    int table, row;
+    const tg_setting *setting = find(key, &table, &row);
+    return setting ? tg_setting_choice(setting, index) : NULL;
 }

@@ -16,12 +16,9 @@ typedef struct tg_loop_config {
     int64_t n_epochs;
     char training_loss[64];      /* text for tg_loss_config_parse */
     tg_list_double loss_weights; /* of the output channels; one: the same for all */
-    tg_physics physics;          /* equation whose residual is added to the loss .. */
-    double physics_weight, physics_forcing, physics_viscosity; /* .. as in tg_loss_config */
-    double physics_time, physics_length;
-    double input_noise;         /* standard deviation, of normalized inputs in training; 0: none */
-    int64_t accumulation_steps; /* micro-batches per update */
-    int64_t rollout_steps;      /* predictions in a row that a step trains over */
+    double input_noise;          /* standard deviation, of normalized inputs in training; 0: none */
+    int64_t accumulation_steps;  /* micro-batches per update */
+    int64_t rollout_steps;       /* predictions in a row that a step trains over */
     tg_rollout_gradients rollout_gradients;
     int64_t rollout_epochs;   /* after each, rollouts grow by one step; 0: all steps at once */
     double max_grad_norm;     /* clip the global norm to this; 0: off */
@@ -31,13 +28,12 @@ typedef struct tg_loop_config {
     bool track_stable_rank;   /* of gradients, at every evaluation (gradients.c) */
     char best_metric[64]; /* [SET.]NORM of the best checkpoint (choose_checkpoint.c); "": as trained
                            */
-    int64_t early_stopping;      /* evaluations without a lower error that end the run; 0: off */
-    int64_t nonfinite_limit;     /* non-finite losses in a row that end the run */
-    char loss_scale[32];         /* text for tg_loss_scale_config_parse */
-    int64_t loss_scale_interval; /* steps without overflow before it is doubled */
-    char init[1024];             /* file of initial weights; "": from the seed */
-    bool naive_galore;           /* published switch for the matrix projection */
-    tg_graphs graphs;            /* steps as captured graphs, on a GPU */
+    int64_t early_stopping;  /* evaluations without a lower error that end the run; 0: off */
+    int64_t nonfinite_limit; /* non-finite losses in a row that end the run */
+    char loss_scale[32];     /* text for tg_loss_scale_config_parse */
+    char init[1024];         /* file of initial weights; "": from the seed */
+    bool naive_galore;       /* published switch for the matrix projection */
+    tg_graphs graphs;        /* steps as captured graphs, on a GPU */
     /* How the modes grow from fno.incremental_n_modes (incremental.c). */
     bool incremental_loss_gap;         /* if the loss stagnates, or .. */
     bool incremental_grad;             /* .. if the highest modes hold too much energy */
@@ -92,28 +88,37 @@ typedef struct tg_run_config {
     tg_loop_config loop;
     tg_source_config data;
     tg_distributed_config distributed;
-    tg_loss_config loss;
-    tg_loss_scale_config loss_scale;
-    bool best_is_h1;    /* opt.best_metric: the norm, .. */
-    char best_set[64];  /* .. and the set; "": the first test */
-    bool accumulates;   /* in at least one stage: the optimizer is shared by all */
-    int schedule_stage; /* whose keys started the schedule; later stages continue it */
-    int ranks;          /* that train together: not a setting, set after reading .. */
-    nn_split split;     /* .. as is this: those of them that share a sample */
+    tg_loss_config loss;             /* physics* are keys, the rest follows from those of .. */
+    tg_loss_scale_config loss_scale; /* .. the loop; so does this, but for the interval */
+    bool best_is_h1;                 /* opt.best_metric: the norm, .. */
+    char best_set[64];               /* .. and the set; "": the first test */
+    bool accumulates;                /* in at least one stage: the optimizer is shared by all */
+    int schedule_stage;              /* whose keys started the schedule; later stages continue it */
+    int ranks;                       /* that train together: not a setting, set after reading .. */
+    nn_split split;                  /* .. as is this: those of them that share a sample */
 } tg_run_config;
 
 /* Defaults of all keys; the network's modes have none. */
 tg_run_config tg_run_config_default(void);
 
-/* The tables of all sections but fno, whose rows set a struct inside nn, in the order of
- * docs/config.md: optimizer, schedule and loop, which share section opt; data; distributed. */
+/* The tables of all keys, in the order of docs/config.md. Rows of section fno set a struct inside
+ * nn, that of the method a whole method; all others a field. */
 typedef struct tg_key_table {
     const char *section;
     const tg_setting *rows; /* (count) */
     int count;
     size_t offset; /* in tg_run_config, of the struct that the rows set */
 } tg_key_table;
-enum { TG_TABLE_OPTIM, TG_TABLE_SCHEDULE, TG_TABLE_LOOP, TG_TABLE_DATA, TG_KEY_TABLES = 5 };
+enum {
+    TG_TABLE_FNO,
+    TG_TABLE_METHOD,
+    TG_TABLE_OPTIM,
+    TG_TABLE_SCHEDULE,
+    TG_TABLE_LOOP,
+    TG_TABLE_DATA,
+    TG_TABLE_DISTRIBUTED,
+    TG_KEY_TABLES
+};
 tg_key_table tg_run_table(int index);
 
 /* distributed.split as a number; 0: auto. */

@@ -52,28 +52,19 @@ tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data) 
     return TG_OK;
 }
 
-/* A single 1 is the default. */
-static void set_channel_weights(tg_run_config *config) {
+/* opt.training_loss and opt.loss_weights, of which a single 1 is the default. */
+static tg_status set_loss(tg_context *ctx, tg_run_config *config) {
     const tg_list_double *weights = &config->loop.loss_weights;
-    if (weights->count == 1 && weights->value[0] == 1.0) {
-        return;
-    }
-    config->loss.channels = weights->count;
-    for (int i = 0; i < weights->count; i++) {
+    const bool is_usual = weights->count == 1 && weights->value[0] == 1.0;
+    tg_loss_config terms;
+    TG_CALL(tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &terms));
+    config->loss.terms = terms.terms;
+    memcpy(config->loss.term, terms.term, sizeof terms.term);
+    config->loss.channels = is_usual ? 0 : weights->count;
+    for (int i = 0; i < config->loss.channels; i++) {
         config->loss.channel_weight[i] = weights->value[i];
     }
-}
-
-/* The residual needs x in the units of the data. */
-static tg_status set_physics(tg_context *ctx, tg_run_config *config) {
-    const tg_loop_config *loop = &config->loop;
-    config->loss.physics = loop->physics;
-    config->loss.physics_weight = loop->physics_weight;
-    config->loss.physics_forcing = loop->physics_forcing;
-    config->loss.physics_viscosity = loop->physics_viscosity;
-    config->loss.physics_time = loop->physics_time;
-    config->loss.physics_length = loop->physics_length;
-    return loop->physics == TG_PHYSICS_NONE || loop->input_noise == 0.0
+    return config->loss.physics == TG_PHYSICS_NONE || config->loop.input_noise == 0.0
                ? TG_OK
                : tg_fail(ctx, TG_E_CONFIG,
                          "opt.physics: noise on x is no solution of the equation; leave "
@@ -103,10 +94,7 @@ tg_status tg_run_config_complete(tg_context *ctx, bool has_data, tg_run_config *
     if (config->loop.naive_galore) {
         config->opt.projector.first.type = TG_BRANCH_MATRIX;
     }
-    TG_CALL(
-        tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
-    set_channel_weights(config);
-    TG_CALL(set_physics(ctx, config));
+    TG_CALL(set_loss(ctx, config));
     TG_CALL(tg_best_metric_parse(ctx, config));
     TG_CALL(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
     if (has_data && config->loop.early_stopping > 0 && tg_run_evaluated_sets(&config->data) == 0) {
@@ -120,10 +108,8 @@ tg_status tg_run_config_complete(tg_context *ctx, bool has_data, tg_run_config *
     TG_CALL(has_data ? tg_run_check_points(ctx, config) : TG_OK);
     TG_CALL(tg_run_check_rollout(ctx, config));
     config->fno.input_gradient = tg_run_unrolls(config);
-    TG_CALL(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
-                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
-    config->loss_scale.interval = config->loop.loss_scale_interval;
-    return TG_OK;
+    return tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
+                                      tg_fno_passes_f16(&config->fno), &config->loss_scale);
 }
 
 /* ---- the settings that affect a run ---- */
@@ -170,14 +156,22 @@ int tg_stage_of(const char *key, const char **rest) {
     return 1;
 }
 
-int tg_run_stages(const tg_settings *settings) {
-    int stages = 1;
+/* Bit n: there are keys of stage n; the first one is there in any case. */
+static unsigned stages_of(const tg_settings *settings) {
+    unsigned stages = 1u << 1;
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *rest;
-        const int stage = tg_stage_of(tg_settings_key(settings, i), &rest);
-        stages = stage > stages ? stage : stages;
+        stages |= 1u << tg_stage_of(tg_settings_key(settings, i), &rest);
     }
     return stages;
+}
+
+int tg_run_stages(const tg_settings *settings) {
+    int last = 1;
+    while (stages_of(settings) >> (last + 1)) {
+        last++;
+    }
+    return last;
 }
 
 int64_t tg_run_epochs(tg_context *ctx, const tg_settings *settings) {
@@ -203,18 +197,9 @@ bool tg_stages_accumulate(const tg_settings *settings) {
     return does;
 }
 
-static bool has_stage(const tg_settings *settings, int stage) {
-    bool has = false;
-    for (int64_t i = 0; i < tg_settings_count(settings) && !has; i++) {
-        const char *rest;
-        has = tg_stage_of(tg_settings_key(settings, i), &rest) == stage;
-    }
-    return has;
-}
-
 tg_status tg_stages_check(tg_context *ctx, const tg_settings *settings) {
     for (int stage = 2; stage < tg_run_stages(settings); stage++) {
-        if (!has_stage(settings, stage)) {
+        if (!(stages_of(settings) >> stage & 1)) {
             return tg_fail(ctx, TG_E_CONFIG, "stage%d: it has no key, but there is a later one",
                            stage);
         }

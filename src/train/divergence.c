@@ -8,22 +8,8 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "tensor/element.h"
 #include "train/run_datasets.h"
 #include "train/trainer.h"
-
-/* Whether a weight of the network has a NaN or Inf. */
-static tg_status look_at_weights(const tg_trainer *t, bool *is_broken) {
-    tg_backend *be = t->model->be;
-    *is_broken = false;
-    for (int i = 0; i < tg_fno_param_count(t->model->fno) && !*is_broken; i++) {
-        const tg_tensor weight = tg_fno_get_param(t->model->fno, i).weight;
-        tg_norms norms;
-        TG_CALL(be->ops->norms(be, weight.dtype, tg_tensor_numel(&weight), weight.data, &norms));
-        *is_broken = norms.nonfinite > 0;
-    }
-    return TG_OK;
-}
 
 /* Batches of the epoch with a finite loss: all but the last one have the same size. */
 static int64_t finite_batches(const tg_trainer *t) {
@@ -40,25 +26,22 @@ static bool refuses_most(const tg_trainer *t) {
 
 tg_status tg_trainer_judge_epoch(tg_trainer *t, const tg_train_epoch *epoch, bool is_last) {
     tg_progress *p = &t->progress;
-    bool is_broken = false;
+    int64_t broken = 0, weights = 0;
     TG_CALL(tg_optim_synchronize(t->optim));
-    TG_CALL(is_last ? look_at_weights(t, &is_broken) : TG_OK);
+    TG_CALL(is_last ? tg_fno_nonfinite(t->model->fno, &broken, &weights) : TG_OK);
     const bool has_error = epoch->test_count > 0 && isfinite(p->best); /* from an earlier epoch */
     p->diverged = 2 * finite_batches(t) < tg_loader_batches(t->loader)      ? TG_DIVERGED_LOSS
-                  : is_broken                                               ? TG_DIVERGED_WEIGHTS
+                  : broken > 0                                              ? TG_DIVERGED_WEIGHTS
                   : has_error && !isfinite(tg_trainer_best_error(t, epoch)) ? TG_DIVERGED_ERROR
                   : refuses_most(t)                                         ? TG_DIVERGED_UPDATES
                                                                             : TG_DIVERGED_NOT;
     return TG_OK;
 }
 
-static bool is_finite(const tg_tensor *weight) {
-    bool is_finite = true;
-    for (int64_t i = 0; is_finite && i < tg_tensor_numel(weight); i++) {
-        const tg_scalar value = tg_load(weight->dtype, weight->data, i);
-        is_finite = isfinite(value.re) && isfinite(value.im);
-    }
-    return is_finite;
+static bool is_finite(tg_context *ctx, const tg_tensor *weight) {
+    tg_tensor_stats stats;
+    return tg_tensor_get_stats(ctx, weight, &stats) == TG_OK &&
+           stats.nan_count + stats.inf_count == 0;
 }
 
 /* The epoch of a checkpoint that a run can resume from; -1: it is damaged or had diverged. */
@@ -70,7 +53,7 @@ static int64_t good_epoch(tg_trainer *t, const char *path) {
                    !progress.diverged;
     for (int i = 0; is_good && i < tg_fno_param_count(t->model->fno); i++) {
         const tg_tensor *weight = tg_archive_find(archive, tg_fno_get_param(t->model->fno, i).name);
-        is_good = weight && is_finite(weight);
+        is_good = weight && is_finite(t->ctx, weight);
     }
     tg_archive_destroy(&archive);
     return is_good ? progress.epoch : -1;
@@ -84,9 +67,9 @@ const char *tg_trainer_last_good(tg_trainer *t, char text[TG_GOOD_TEXT]) {
         count = 0;
     }
     for (int64_t i = 0; i <= count && epoch < 0; i++) { /* after them, the best one */
-        const tg_status status = i < count ? tg_run_folder_checkpoint(&t->folder, steps[i], path)
-                                           : tg_run_folder_file(&t->folder, TG_BEST, path);
-        epoch = status == TG_OK && access(path, R_OK) == 0 ? good_epoch(t, path) : -1;
+        const char *file = i < count ? tg_run_folder_checkpoint(&t->folder, steps[i], path)
+                                     : tg_run_folder_file(&t->folder, TG_BEST, path);
+        epoch = access(file, R_OK) == 0 ? good_epoch(t, file) : -1;
     }
     tg_mem_free(t->ctx, steps);
     if (epoch < 0) {

@@ -12,22 +12,16 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "data/dataset.h"
-#include "nn/losses.h"
+#include "nn/network.h"
 #include "train/model.h"
 #include "train/run_datasets.h"
 
 enum { SLOTS = 2, NORMS = 2 }; /* L2, H1 */
 
-/* A batch on the host, pinned. */
-typedef struct slot {
-    void *x, *y;
-    tg_stream_event *sent; /* after its upload */
-} slot;
-
 typedef struct evaluation {
     tg_model *model;
     tg_loader *loader;
-    slot slots[SLOTS];        /* used in turn; empty on the host, which reads batches into .. */
+    tg_pinned slots[SLOTS];   /* used in turn; empty on the host, which reads batches into .. */
     tg_tensor x, y;           /* .. these, on the backend */
     tg_tensor pred;           /* normalized, if the model is .. */
     tg_tensor decoded;        /* .. and in the units of the data; none if that is the same */
@@ -56,27 +50,13 @@ static void close_evaluation(evaluation *e) {
         (void)be->ops->synchronize(be); /* uploads from memory about to be freed */
     }
     for (int i = 0; stream_of(e) && i < SLOTS; i++) {
-        stream_of(e)->event_destroy(be, &e->slots[i].sent);
-        stream_of(e)->pinned_release(be, e->slots[i].x);
-        stream_of(e)->pinned_release(be, e->slots[i].y);
+        tg_pinned_destroy(be, &e->slots[i]);
     }
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         tg_tensor_destroy(tensors[i]);
     }
     be->ops->release(be, e->slab.memory);
     tg_loader_destroy(&e->loader);
-}
-
-static tg_status make_slots(evaluation *e) {
-    tg_backend *be = e->model->be;
-    for (int i = 0; i < SLOTS; i++) {
-        slot *s = &e->slots[i];
-        s->x = stream_of(e)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&e->x));
-        s->y = stream_of(e)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&e->y));
-        TG_CALL(s->x && s->y ? TG_OK : TG_E_MEMORY);
-        TG_CALL(stream_of(e)->event_create(be, &s->sent));
-    }
-    return TG_OK;
 }
 
 static bool is_slab(const tg_dataset_facts *facts) {
@@ -106,7 +86,10 @@ static tg_status open_evaluation(tg_dataset *dataset, const tg_dataset_facts *fa
         TG_CALL(TG_BACKEND_ALLOC(e->model->be, TG_MEM_DATA, e->slab.memory,
                                  tg_loss_squares_bytes(facts->dtype, &y)));
     }
-    return stream_of(e) ? make_slots(e) : TG_OK;
+    for (int i = 0; stream_of(e) && i < SLOTS; i++) {
+        TG_CALL(tg_pinned_create(e->model->be, &e->x, &e->y, &e->slots[i]));
+    }
+    return TG_OK;
 }
 
 void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t samples,
@@ -125,7 +108,7 @@ void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts
 
 /* Reads a batch, the `number`-th here, and copies it to the backend. */
 static tg_status take_batch(evaluation *e, int64_t number, int64_t batch, int64_t *count) {
-    slot *s = &e->slots[number % SLOTS];
+    const tg_pinned *s = &e->slots[number % SLOTS];
     tg_backend *be = e->model->be;
     void *const to[2] = {s->x ? s->x : e->x.data, s->y ? s->y : e->y.data};
     if (s->sent && number >= SLOTS) {
@@ -283,12 +266,6 @@ fail:
     return status;
 }
 
-/* A rank that fails alone must not leave those that share its samples waiting. */
-static tg_status agree(const tg_model *model, tg_status status) {
-    tg_comm *comm = model->config.split.comm;
-    return comm ? tg_comm_agree(comm, status) : status;
-}
-
 /* The squares of every groups-th batch, starting with that of this group; 0 for all others. */
 static tg_status measure(evaluation *e, const tg_comm *comm, tg_dataset *dataset, int64_t size) {
     tg_model *model = e->model;
@@ -298,15 +275,15 @@ static tg_status measure(evaluation *e, const tg_comm *comm, tg_dataset *dataset
     const int group = tg_comm_rank(comm) / parts, groups = ranks / parts;
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     TG_CALL(tg_run_check_set(model->ctx, &model->config, 1, "the data", &facts));
-    TG_CALL(agree(model, open_evaluation(dataset, &facts, size, e)));
+    TG_CALL(nn_agree(&model->config.split, open_evaluation(dataset, &facts, size, e)));
     for (int norm = 0; ranks > 1 && norm < NORMS; norm++) {
         TG_CALL(be->ops->fill(be, TG_F64, tg_shape_numel(&e->squares[norm].shape), (tg_scalar){0},
                               e->squares[norm].data));
     }
-    TG_CALL(agree(model, tg_model_prepare(model, size, facts.grid, false)));
+    TG_CALL(nn_agree(&model->config.split, tg_model_prepare(model, size, facts.grid, false)));
     for (int64_t i = 0, b = group; b < tg_loader_batches(e->loader); i++, b += groups) {
         int64_t count = 0;
-        TG_CALL(agree(model, take_batch(e, i, b, &count)));
+        TG_CALL(nn_agree(&model->config.split, take_batch(e, i, b, &count)));
         TG_CALL(measure_batch(e, b * size, count));
     }
     return TG_OK;

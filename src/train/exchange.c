@@ -43,7 +43,7 @@ static tg_status exchange_bucket(const tg_exchange *x) {
 
 /* ---- life ---- */
 
-static tg_status add_over_parts(void *user, const tg_tensor *values) {
+static tg_status add_over(void *user, const tg_tensor *values) {
     return tg_comm_all_reduce(user, TG_COMM_SUM, values);
 }
 
@@ -93,14 +93,13 @@ static tg_status check_blocks(const tg_exchange *x) {
     TG_TRY(tg_comm_agree(x->domain, status));
     for (int i = 0; i < x->optim->slot_count; i++) {
         const tg_slot *slot = &x->optim->slots[i];
-        const tg_tensor values = {.dtype = TG_F64, .shape = {1, {parts}}, .data = rows};
         double before = 0.0, all = 0.0;
         if (slot->block.whole == 0) {
             continue;
         }
         memset(rows, 0, (size_t)parts * sizeof *rows);
         rows[part] = (double)slot->shape.dim[slot->block.dim];
-        TG_TRY(tg_comm_all_reduce(x->domain, TG_COMM_SUM, &values));
+        TG_TRY(tg_comm_all_reduce_f64(x->domain, TG_COMM_SUM, parts, rows));
         for (int p = 0; p < parts; p++) {
             before += p < part ? rows[p] : 0.0;
             all += rows[p];
@@ -135,7 +134,7 @@ tg_status tg_exchange_create(tg_context *ctx, const tg_step_config *config, bool
                        .overlaps = overlaps,
                        .next = optim->slot_count - 1};
     if (!tg_comm_is_alone(x->domain)) {
-        optim->parts_adder = (tg_adder){add_over_parts, x->domain};
+        optim->parts_adder = (tg_adder){add_over, x->domain};
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->news, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->due, optim->slot_count));
@@ -187,11 +186,9 @@ static tg_status refresh_own(const tg_exchange *x, int first, int end) {
 
 static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
     tg_refresh_news *news = &x->news[param];
-    const tg_tensor bytes = {
-        .dtype = TG_U8, .shape = {1, {(int64_t)sizeof *news}}, .data = news, .place = TG_HOST};
     const bool is_owner = owner == tg_comm_rank(x->comm);
     tg_tensor parts[TG_REFRESHED_PARTS];
-    TG_CALL(tg_comm_broadcast(x->comm, owner, &bytes));
+    TG_CALL(tg_comm_broadcast_bytes(x->comm, owner, sizeof *news, news));
     if (!is_owner || news->nonfinite > 0) {
         TG_CALL(tg_sum_begin_refreshed(x->optim, param, news));
     }
@@ -271,11 +268,6 @@ static tg_status send_ready(tg_exchange *x) {
     return TG_OK;
 }
 
-static tg_status add_over_ranks(void *user, const tg_tensor *values) {
-    const tg_exchange *x = user;
-    return tg_comm_all_reduce(x->comm, TG_COMM_SUM, values);
-}
-
 static tg_status receive_all(void *user, int count, const tg_gradient *gradients) {
     tg_exchange *x = user;
     TG_CALL(tg_sum_add_all(x->optim, count, gradients));
@@ -287,7 +279,7 @@ static tg_status receive(void *user, const tg_gradient *gradient) {
     const bool is_known = gradient->param >= 0 && gradient->param < x->optim->slot_count;
     if (x->is_streamed && !x->overlaps && is_known &&
         !x->optim->slots[gradient->param].is_bucketed) {
-        return tg_sum_update(x->optim, gradient, &(tg_adder){add_over_ranks, x});
+        return tg_sum_update(x->optim, gradient, &(tg_adder){add_over, x->comm});
     }
     return receive_all(user, 1, gradient);
 }
@@ -323,8 +315,7 @@ static tg_status exchange_facts(const tg_exchange *x, bool clips) {
                                                     : TG_OK);
         }
     }
-    const tg_tensor all = {.dtype = TG_F64, .shape = {1, {2 * count}}, .data = x->facts};
-    TG_CALL(count > 0 ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &all) : TG_OK);
+    TG_CALL(count > 0 ? tg_comm_all_reduce_f64(x->comm, TG_COMM_SUM, 2 * count, x->facts) : TG_OK);
     for (int i = 0, at = 0; i < optim->slot_count; i++) {
         if (tg_slot_has_facts(&optim->slots[i])) {
             TG_CALL(tg_sum_learn(optim, i, &x->facts[at++]));

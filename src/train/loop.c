@@ -253,8 +253,8 @@ static void count_time(tg_trainer *t, double seconds, int64_t steps) {
 /* All ranks stop if any is asked to. */
 static tg_status ask_to_stop(const tg_trainer *t, const tg_train_watch *watch, bool *stopped) {
     double wanted = watch && watch->should_stop && watch->should_stop(watch->user);
-    const tg_tensor votes = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
-    const tg_status status = t->comm ? tg_comm_all_reduce(t->comm, TG_COMM_MAX, &votes) : TG_OK;
+    const tg_status status =
+        t->comm ? tg_comm_all_reduce_f64(t->comm, TG_COMM_MAX, 1, &wanted) : TG_OK;
     *stopped = wanted > 0.0;
     return status;
 }
@@ -369,7 +369,7 @@ static tg_status write_samples(tg_trainer *t) {
  * as the best one, or `recent` may not point to it yet. */
 static tg_status complete_checkpoint(tg_trainer *t) {
     char newest[TG_PATH];
-    TG_CALL(tg_run_folder_checkpoint(&t->folder, t->progress.step, newest));
+    tg_run_folder_checkpoint(&t->folder, t->progress.step, newest);
     if (strcmp(t->last_checkpoint, newest) != 0) {
         return tg_trainer_save(t, false, true);
     }

@@ -55,8 +55,7 @@ static tg_status filter_lines(const tg_run_folder *folder, const char *name, int
     size_t size = 0;
     int64_t damaged = 0;
     tg_status status = TG_OK;
-    TG_TRY(tg_run_folder_file(folder, name, path));
-    if (access(path, F_OK) != 0) {
+    if (!tg_run_folder_has(folder, name, path)) {
         return TG_OK;
     }
     TG_TRY(tg_file_read(folder->ctx, path, SIZE_MAX / 2, &bytes, &size));
@@ -100,17 +99,13 @@ tg_status tg_run_folder_sync(const tg_run_folder *folder) {
                                         "stable_ranks.jsonl"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[TG_PATH];
-        tg_status status = tg_run_folder_file(folder, names[i], path);
-        const int fd = status == TG_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        const int fd = open(tg_run_folder_file(folder, names[i], path), O_RDONLY | O_CLOEXEC);
         const int error = fd >= 0 ? tg_file_sync(fd) : 0; /* a missing file has no lines */
         if (fd >= 0) {
             close(fd);
         }
         if (error != 0 && error != EINVAL) { /* EINVAL: the file cannot be synced */
-            status = tg_fail_system(folder->ctx, path, "sync", error);
-        }
-        if (status != TG_OK) {
-            return status;
+            return tg_fail_system(folder->ctx, path, "sync", error);
         }
     }
     return TG_OK;
@@ -156,6 +151,12 @@ static void add_key(line *l, const char *key) {
     add(l, "\"%s\":", key);
 }
 
+/* A key and the bracket that opens its value. */
+static void open_key(line *l, const char *key, const char *bracket) {
+    add_key(l, key);
+    add(l, "%s", bracket);
+}
+
 /* JSON has no numbers that are not finite. */
 static void add_number(line *l, double value) {
     if (isfinite(value)) {
@@ -181,8 +182,7 @@ static void add_text(line *l, const char *key, const char *text) {
 }
 
 static void add_list(line *l, const char *key, const double *value, int64_t count) {
-    add_key(l, key);
-    add(l, "[");
+    open_key(l, key, "[");
     for (int64_t i = 0; i < count; i++) {
         separate(l);
         add_number(l, value[i]);
@@ -193,11 +193,10 @@ static void add_list(line *l, const char *key, const double *value, int64_t coun
 /* Appends the line to a file of the folder and frees it. */
 static tg_status write_line(line *l, const tg_run_folder *folder, const char *name) {
     char path[TG_PATH];
-    tg_status status = l->status;
-    TG_TRY(status);
-    TG_TRY(tg_run_folder_file(folder, name, path));
-    TG_TRY(tg_file_append(folder->ctx, path, l->text, (size_t)l->used));
-fail:
+    tg_run_folder_file(folder, name, path);
+    const tg_status status = l->status != TG_OK
+                                 ? l->status
+                                 : tg_file_append(folder->ctx, path, l->text, (size_t)l->used);
     TG_FREE(l->ctx, l->text);
     return status;
 }
@@ -206,8 +205,7 @@ fail:
 
 /* "16":{"l2":..,"h1":..} */
 static void add_errors(line *l, const tg_test_errors *errors) {
-    add_key(l, errors->grid);
-    add(l, "{");
+    open_key(l, errors->grid, "{");
     add_real(l, "l2", errors->l2);
     add_real(l, "h1", errors->h1);
     if (errors->channels > 1) {
@@ -227,12 +225,10 @@ static tg_status log_json(const tg_run_folder *folder, const tg_train_epoch *e) 
     add_count(&l, "epoch", e->epoch);
     add_count(&l, "step", e->step);
     add_real(&l, "lr", e->learning_rate);
-    add_key(&l, "train");
-    add(&l, "{");
+    open_key(&l, "train", "{");
     add_real(&l, "loss", e->train_loss);
     add(&l, "}");
-    add_key(&l, "test");
-    add(&l, "{");
+    open_key(&l, "test", "{");
     for (int i = 0; i < e->test_count - validates; i++) {
         add_errors(&l, &e->test[i]);
     }
@@ -245,8 +241,7 @@ static tg_status log_json(const tg_run_folder *folder, const tg_train_epoch *e) 
     add_count(&l, "skipped", e->skipped);
     add_real(&l, "loss_scale", e->loss_scale);
     add_count(&l, "overflows", e->overflows);
-    add_key(&l, "memory");
-    add(&l, "{");
+    open_key(&l, "memory", "{");
     add_count(&l, "peak", (int64_t)e->memory.peak_total);
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         add_count(&l, tg_mem_category_name((tg_mem_category)c), (int64_t)e->memory.peak[c]);
@@ -256,8 +251,7 @@ static tg_status log_json(const tg_run_folder *folder, const tg_train_epoch *e) 
     if (*tg_backend_math(folder->ctx)) {
         add_text(&l, "math", tg_backend_math(folder->ctx));
     }
-    add_key(&l, "time");
-    add(&l, "{");
+    open_key(&l, "time", "{");
     add_real(&l, "prepare", e->time.prepare);
     add_real(&l, "steps", e->time.steps);
     add_real(&l, "data", e->time.data);
@@ -265,8 +259,7 @@ static tg_status log_json(const tg_run_folder *folder, const tg_train_epoch *e) 
     add_real(&l, "checkpoint", e->time.checkpoint);
     add(&l, "}");
     if (e->test_count > 0) {
-        add_key(&l, "quantiles");
-        add(&l, "{");
+        open_key(&l, "quantiles", "{");
         for (int i = 0; i < e->test_count; i++) {
             add_list(&l, e->test[i].grid, e->test[i].l2_quantiles, TG_QUANTILES);
         }
@@ -326,8 +319,7 @@ static tg_status log_csv(const tg_run_folder *folder, const tg_train_epoch *e) {
     tg_status status = TG_OK;
     char path[TG_PATH];
     line header = {.ctx = folder->ctx}, row = {.ctx = folder->ctx};
-    TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
-    TG_TRY(read_header(folder, path, &header));
+    TG_TRY(read_header(folder, tg_run_folder_file(folder, "metrics.csv", path), &header));
     if (header.used == 0) {
         add_header(&header, e);
         TG_TRY(header.status);
@@ -345,7 +337,7 @@ fail:
 static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
     char path[TG_PATH], tag[TG_GRID_TEXT + 16];
     if (!folder->events) {
-        TG_CALL(tg_run_folder_file(folder, "events", path));
+        tg_run_folder_file(folder, "events", path);
         TG_CALL(tg_events_open(folder->ctx, path, &folder->events));
     }
     TG_CALL(tg_events_scalar(folder->events, "train/loss", e->epoch, e->train_loss));
@@ -377,8 +369,7 @@ static void add_projection(line *l, const char *name, const tg_optim_projection 
     separate(l);
     add(l, "{");
     add_text(l, "name", name);
-    add_key(l, "ranks");
-    add(l, "[");
+    open_key(l, "ranks", "[");
     for (int d = 0; d < p->ranks.ndim; d++) {
         separate(l);
         add(l, "%" PRId64, p->ranks.dim[d]);
@@ -417,8 +408,7 @@ tg_status tg_trainer_log_projections(tg_trainer *t) {
     add_count(&l, "epoch", t->progress.epoch + 1);
     add_count(&l, "bytes", (int64_t)bytes);
     add_real(&l, "error", projected ? sqrt(squares / projected) : (double)NAN);
-    add_key(&l, "parameters");
-    add(&l, "[");
+    open_key(&l, "parameters", "[");
     for (int i = 0; i < count; i++) {
         const tg_optim_projection p = tg_optim_get_projection(t->optim, i);
         if (p.is_projected) {
@@ -437,8 +427,7 @@ tg_status tg_trainer_write_ranks(const tg_trainer *t, int64_t epoch,
     add(&l, "{");
     add_count(&l, "epoch", epoch);
     add_count(&l, "step", t->progress.step);
-    add_key(&l, "parameters");
-    add(&l, "[");
+    open_key(&l, "parameters", "[");
     for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
         const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
         if (param.spectral) {

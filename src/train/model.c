@@ -299,6 +299,18 @@ void tg_batch_destroy(tg_batch *batch) {
     *batch = (tg_batch){0};
 }
 
+tg_status tg_pinned_create(tg_backend *be, const tg_tensor *x, const tg_tensor *y, tg_pinned *out) {
+    out->x = be->ops->stream->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(x));
+    out->y = be->ops->stream->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(y));
+    return out->x && out->y ? be->ops->stream->event_create(be, &out->sent) : TG_E_MEMORY;
+}
+
+void tg_pinned_destroy(tg_backend *be, tg_pinned *pinned) {
+    be->ops->stream->event_destroy(be, &pinned->sent);
+    be->ops->stream->pinned_release(be, pinned->x);
+    be->ops->stream->pinned_release(be, pinned->y);
+}
+
 tg_status tg_batch_send(tg_batch *batch, int64_t count) {
     tg_model *model = batch->model;
     tg_tensor x = tg_batch_view(&batch->host_x, count);

@@ -95,6 +95,16 @@ TG_NODISCARD tg_status tg_model_first_batch(tg_model *model, tg_dataset *dataset
 /* Views of the first `count` samples. */
 tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);
 
+/* A batch on the host, pinned, from which a stream uploads it; as large as x and y. Destroyed when
+ * the stream is idle. */
+typedef struct tg_pinned {
+    void *x, *y;
+    tg_stream_event *sent; /* after the upload */
+} tg_pinned;
+TG_NODISCARD tg_status tg_pinned_create(tg_backend *be, const tg_tensor *x, const tg_tensor *y,
+                                        tg_pinned *out);
+void tg_pinned_destroy(tg_backend *be, tg_pinned *pinned);
+
 /* Normalizes the input on the host and copies both sides to the backend. */
 TG_NODISCARD tg_status tg_batch_send(tg_batch *batch, int64_t count);
 

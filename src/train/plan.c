@@ -27,7 +27,7 @@ typedef struct planner {
     tg_context *ctx;
     tg_backend *be;
     tg_place place;
-    tg_settings *settings;
+    const tg_settings *settings;
     int stage, stages;
     int ranks, rank;
     nn_split split;
@@ -101,6 +101,13 @@ static void note(planner *p, const char *name, const tg_amounts *extra) {
             p->out->peak_phase[place] = (int)(phase - p->out->phase);
         }
     }
+}
+
+/* Bytes of data on the host. */
+static tg_amounts of_data(size_t bytes) {
+    tg_amounts amounts = {{{0}}};
+    amounts.at[TG_HOST][TG_MEM_DATA] = bytes;
+    return amounts;
 }
 
 /* ---- the network's buffers ---- */
@@ -179,12 +186,10 @@ static tg_dataset_facts assumed(const planner *p, const tg_run_set *set) {
                               .n_dim = tg_run_data_dims(&p->config),
                               .dtype =
                                   fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype};
-    size_t points = tg_dtype_size(facts.dtype);
     tg_run_grid(&set->grid, facts.n_dim, facts.grid);
     facts.rows = nn_rows_of(&p->split, p->split.part, facts.grid[0]).count;
-    for (int d = 0; d < facts.n_dim; d++) {
-        points *= (size_t)(d == 0 ? facts.rows : facts.grid[d]);
-    }
+    const size_t points = (size_t)(facts.rows * tg_product(facts.n_dim - 1, facts.grid + 1)) *
+                          tg_dtype_size(facts.dtype);
     facts.x_bytes = points * (size_t)facts.in_channels;
     facts.y_bytes = points * (size_t)facts.out_channels;
     return facts;
@@ -220,8 +225,7 @@ static tg_status look_at(planner *p, const tg_run_set *set, planned_set *out) {
 static tg_status open_set(planner *p, const tg_run_set *set, planned_set *out) {
     char name[TG_GRID_TEXT + 32], grid[TG_GRID_TEXT];
     const tg_status status = look_at(p, set, out);
-    tg_amounts opening = {{{0}}};
-    opening.at[TG_HOST][TG_MEM_DATA] = out->bytes.opening;
+    const tg_amounts opening = of_data(out->bytes.opening);
     snprintf(name, sizeof name, "opening data, %s %s", set->part,
              tg_grid_text(out->facts.n_dim, out->facts.grid, grid));
     note(p, name, &opening);
@@ -249,10 +253,9 @@ static void fit_encoders(planner *p) {
     const bool wanted[2] = {p->config.data.encode_input, p->config.data.encode_output};
     for (int side = 0; side < 2; side++) {
         if (wanted[side] && p->train.facts.samples > 0) {
-            tg_amounts fitting = {{{0}}};
+            const tg_amounts fitting =
+                of_data(tg_normalizer_fit_bytes(&p->train.facts, (tg_data_side)side));
             read_set(p, &p->train, tg_normalizer_block(&p->train.facts, (tg_data_side)side));
-            fitting.at[TG_HOST][TG_MEM_DATA] =
-                tg_normalizer_fit_bytes(&p->train.facts, (tg_data_side)side);
             note(p, "fitting the normalization", &fitting);
         }
     }
@@ -413,8 +416,8 @@ static tg_status evaluate_all(planner *p) {
 static void record(planner *p, bool is_evaluated) {
     p->epoch = p->evaluations == 2 ? p->config.loop.n_epochs : p->epoch + 1;
     if (is_evaluated || tg_phase_saves(&p->config.loop, p->epoch)) {
-        tg_amounts gathered = {{{0}}}; /* moments and weights of other ranks */
-        gathered.at[TG_HOST][TG_MEM_DATA] = p->optim.elsewhere + p->gathered;
+        /* moments and weights of other ranks */
+        const tg_amounts gathered = of_data(p->optim.elsewhere + p->gathered);
         const size_t copies = tg_checkpoint_copies(p->be, p->held.at[p->place]);
         p->held.at[TG_HOST][TG_MEM_DATA] += copies - p->snapshot;
         p->snapshot = copies;
@@ -544,11 +547,11 @@ tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, int ranks,
     TG_TRY(tg_train_complete(ctx, settings, &whole));
     TG_TRY(tg_run_config_read(ctx, whole, 1, false, &config));
     TG_TRY(tg_run_read_split(ctx, &config, &parts));
-    TG_TRY(parts > 0 ? TG_OK : tg_run_choose_split(ctx, settings, ranks, 1, &parts));
-    TG_TRY(tg_train_plan_rank(ctx, settings, ranks, parts, 0, out));
+    TG_TRY(parts > 0 ? TG_OK : tg_run_choose_split(ctx, whole, ranks, 1, &parts));
+    TG_TRY(tg_train_plan_rank(ctx, whole, ranks, parts, 0, out));
     if (parts > 1) { /* the first rank saves, the last part may be the largest */
         TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, last, 1));
-        TG_TRY(tg_train_plan_rank(ctx, settings, ranks, parts, parts - 1, last));
+        TG_TRY(tg_train_plan_rank(ctx, whole, ranks, parts, parts - 1, last));
         *out = last->peak_total[last->place] > out->peak_total[out->place] ? *last : *out;
     }
 fail:
@@ -560,14 +563,12 @@ fail:
 tg_status tg_train_plan_rank(tg_context *ctx, const tg_settings *settings, int ranks, int parts,
                              int rank, tg_train_memory *out) {
     planner *p = NULL;
-    tg_settings *whole = NULL;
     tg_status status = TG_OK;
     *out = (tg_train_memory){0};
-    TG_TRY(tg_train_complete(ctx, settings, &whole));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, p, 1));
     p->ctx = ctx;
     p->out = out;
-    p->settings = whole;
+    p->settings = settings;
     p->stages = tg_run_stages(settings);
     p->ranks = ranks;
     p->rank = rank;
@@ -581,7 +582,6 @@ tg_status tg_train_plan_rank(tg_context *ctx, const tg_settings *settings, int r
     }
     TG_TRY(plan_run(p));
 fail:
-    tg_settings_destroy(&whole);
     tg_mem_free(ctx, p);
     return status;
 }

@@ -6,6 +6,7 @@
 
 #include "backend/tensor.h"
 #include "base/memory.h"
+#include "nn/network.h"
 #include "train/model.h"
 
 bool tg_run_on_points(const tg_run_config *config) {
@@ -34,10 +35,6 @@ void tg_run_network_grid(const tg_run_config *config, const int64_t *grid,
     }
 }
 
-static tg_status refuse(tg_context *ctx, const char *sentence) {
-    return tg_fail(ctx, TG_E_CONFIG, "%s", sentence);
-}
-
 tg_status tg_run_check_points(tg_context *ctx, const tg_run_config *config) {
     const tg_fno_config *fno = &config->fno;
     const int sizes = config->data.latent_grid.count;
@@ -55,29 +52,32 @@ tg_status tg_run_check_points(tg_context *ctx, const tg_run_config *config) {
                        "of neighbours",
                        fno->in_gno_radius > 0.0 ? "out" : "in");
     }
-    if (fno->latent_feature_channels > 0) {
-        return refuse(ctx, "fno.latent_feature_channels: runs read points and values alone; "
-                           "expected 0 (programs have tg_fno_set_features)");
-    }
-    if (config->data.layout > TG_LAYOUT_PAIRS) {
-        return refuse(ctx, "data.layout: points and their values are pairs; expected auto");
-    }
-    if (config->data.encode_input) {
-        return refuse(ctx, "data.encode_input: points are taken as they are; expected false");
-    }
-    if (config->loop.input_noise > 0.0) {
-        return refuse(ctx, "opt.input_noise: points are taken as they are, and noise would move "
-                           "some out of the unit box; expected 0");
-    }
-    for (int i = 0; i < config->loss.terms; i++) {
-        if (config->loss.term[i].kind == TG_LOSS_H1) {
-            return tg_fail(ctx, TG_E_CONFIG,
-                           "opt.training_loss: h1 takes differences on a grid, and these data are "
-                           "at points; expected l2, l1.5, abs_l2, .., found %s",
-                           config->loop.training_loss);
+    const struct {
+        bool is_met;
+        const char *text;
+    } refused[] = {
+        {fno->latent_feature_channels > 0, "fno.latent_feature_channels: runs read points and "
+                                           "values alone; expected 0 (programs have "
+                                           "tg_fno_set_features)"},
+        {config->data.layout > TG_LAYOUT_PAIRS,
+         "data.layout: points and their values are pairs; expected auto"},
+        {config->data.encode_input,
+         "data.encode_input: points are taken as they are; expected false"},
+        {config->loop.input_noise > 0.0,
+         "opt.input_noise: points are taken as they are, and noise would move some out of the unit "
+         "box; expected 0"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (refused[i].is_met) {
+            return tg_fail(ctx, TG_E_CONFIG, "%s", refused[i].text);
         }
     }
-    return TG_OK;
+    return nn_loss_parts(&config->loss) & NN_LOSS_DIFFERENCES
+               ? tg_fail(ctx, TG_E_CONFIG,
+                         "opt.training_loss: h1 takes differences on a grid, and these data are "
+                         "at points; expected l2, l1.5, abs_l2, .., found %s",
+                         config->loop.training_loss)
+               : TG_OK;
 }
 
 void tg_run_warn_of_radius(tg_context *ctx, const tg_run_config *config) {

@@ -11,11 +11,10 @@
 enum { SLOTS = 2 };
 
 typedef struct slot {
-    void *x, *y;    /* pinned */
+    tg_pinned data;
     int64_t count;  /* samples */
     bool is_filled; /* from filling until recycling */
     tg_status status;
-    tg_stream_event *arrived; /* in the stream, after the upload */
 } slot;
 
 struct tg_prefetch {
@@ -33,7 +32,7 @@ struct tg_prefetch {
     /* used on a stream */
     slot slots[SLOTS];
     pthread_t thread;
-    bool has_lock, has_thread;
+    bool has_thread;
     pthread_mutex_t lock; /* protects the fields below and the slots' is_filled */
     pthread_cond_t change;
     bool is_running, is_busy, ends;
@@ -113,7 +112,7 @@ static void *read_ahead(void *user) {
         const int64_t epoch = f->epoch, batch = f->filled;
         f->is_busy = true;
         pthread_mutex_unlock(&f->lock);
-        s->status = read_batch(f, epoch, batch, s->x, s->y, &s->count);
+        s->status = read_batch(f, epoch, batch, s->data.x, s->data.y, &s->count);
         pthread_mutex_lock(&f->lock);
         f->is_busy = false;
         f->is_running = f->is_running && s->status == TG_OK; /* the error is reported first */
@@ -128,26 +127,12 @@ static void *read_ahead(void *user) {
 /* ---- life ---- */
 
 static tg_status start_thread(tg_prefetch *f) {
-    tg_context *ctx = f->model->ctx;
-    f->has_lock = pthread_mutex_init(&f->lock, NULL) == 0;
-    if (f->has_lock && pthread_cond_init(&f->change, NULL) != 0) {
-        pthread_mutex_destroy(&f->lock);
-        f->has_lock = false;
-    }
-    f->has_thread = f->has_lock && pthread_create(&f->thread, NULL, read_ahead, f) == 0;
-    return f->has_thread ? TG_OK : tg_fail(ctx, TG_E_MEMORY, "no thread can be made to read data");
-}
-
-static tg_status make_slots(tg_prefetch *f) {
-    tg_backend *be = f->model->be;
-    for (int i = 0; i < SLOTS; i++) {
-        slot *s = &f->slots[i];
-        s->x = stream_of(f)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&f->x));
-        s->y = stream_of(f)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&f->y));
-        TG_CALL(s->x && s->y ? TG_OK : TG_E_MEMORY);
-        TG_CALL(stream_of(f)->event_create(be, &s->arrived));
-    }
-    return TG_OK;
+    (void)pthread_mutex_init(&f->lock, NULL);
+    (void)pthread_cond_init(&f->change, NULL);
+    f->has_thread = pthread_create(&f->thread, NULL, read_ahead, f) == 0;
+    return f->has_thread
+               ? TG_OK
+               : tg_fail(f->model->ctx, TG_E_MEMORY, "no thread can be made to read data");
 }
 
 tg_status tg_prefetch_create(tg_model *model, tg_context *reader, tg_loader *loader,
@@ -168,10 +153,10 @@ tg_status tg_prefetch_create(tg_model *model, tg_context *reader, tg_loader *loa
     if (model->config.loop.input_noise > 0.0) {
         TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, f->indices, batch_size));
     }
-    if (stream_of(f)) {
-        TG_TRY(make_slots(f));
-        TG_TRY(start_thread(f));
+    for (int i = 0; stream_of(f) && i < SLOTS; i++) {
+        TG_TRY(tg_pinned_create(model->be, &f->x, &f->y, &f->slots[i].data));
     }
+    TG_TRY(stream_of(f) ? start_thread(f) : TG_OK);
     *out = f;
     return TG_OK;
 fail:
@@ -195,8 +180,6 @@ static void end_thread(tg_prefetch *f) {
         pthread_cond_broadcast(&f->change);
         pthread_mutex_unlock(&f->lock);
         pthread_join(f->thread, NULL);
-    }
-    if (f->has_lock) {
         pthread_cond_destroy(&f->change);
         pthread_mutex_destroy(&f->lock);
     }
@@ -213,9 +196,7 @@ void tg_prefetch_destroy(tg_prefetch **prefetch) {
         (void)stream_of(f)->follow(be, TG_STREAM_MAIN, TG_STREAM_COPY);
         (void)be->ops->synchronize(be); /* copies from memory about to be freed */
         for (int i = 0; i < SLOTS; i++) {
-            stream_of(f)->event_destroy(be, &f->slots[i].arrived);
-            stream_of(f)->pinned_release(be, f->slots[i].x);
-            stream_of(f)->pinned_release(be, f->slots[i].y);
+            tg_pinned_destroy(be, &f->slots[i].data);
         }
     }
     tg_tensor_destroy(&f->x);
@@ -278,8 +259,8 @@ static tg_status send(tg_prefetch *f) {
     f->waited += tg_seconds() - start;
     TG_CALL(tg_context_adopt(f->model->ctx, f->reader, s->status));
     const tg_tensor x = tg_batch_view(&f->x, s->count), y = tg_batch_view(&f->y, s->count);
-    TG_CALL(stream_of(f)->copy_stream_upload(be, true, x.data, s->x, tg_tensor_bytes(&x)));
-    TG_CALL(stream_of(f)->copy_stream_upload(be, true, y.data, s->y, tg_tensor_bytes(&y)));
+    TG_CALL(stream_of(f)->copy_stream_upload(be, true, x.data, s->data.x, tg_tensor_bytes(&x)));
+    TG_CALL(stream_of(f)->copy_stream_upload(be, true, y.data, s->data.y, tg_tensor_bytes(&y)));
     f->sent++;
     return TG_OK;
 }
@@ -290,7 +271,7 @@ static tg_status take_sent(tg_prefetch *f, int64_t *count) {
         TG_CALL(send(f));
     }
     TG_CALL(stream_of(f)->follow(f->model->be, TG_STREAM_MAIN, TG_STREAM_COPY));
-    TG_CALL(stream_of(f)->event_record(f->model->be, s->arrived));
+    TG_CALL(stream_of(f)->event_record(f->model->be, s->data.sent));
     *count = s->count;
     return TG_OK;
 }
@@ -321,7 +302,7 @@ tg_status tg_prefetch_recycle(tg_prefetch *f) {
         return TG_OK;
     }
     slot *s = &f->slots[(f->taken - 1) % SLOTS];
-    const tg_status status = stream_of(f)->event_wait(f->model->be, s->arrived);
+    const tg_status status = stream_of(f)->event_wait(f->model->be, s->data.sent);
     pthread_mutex_lock(&f->lock);
     s->is_filled = false;
     pthread_cond_broadcast(&f->change);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/minmax.h"
+#include "dist/comm.h"
 #include "nn/network.h"
 #include "optim/optim.h"
 #include "train/model.h"
@@ -139,7 +140,8 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     if (progress.threads > 0 && t->model->be->ops->place == TG_HOST) {
         warn_of_bits(t, path, "thread", progress.threads, t->progress.threads, "--threads");
     }
-    warn_of_bits(t, path, "rank", tg_max(progress.ranks, 1), tg_max(t->progress.ranks, 1), NULL);
+    warn_of_bits(t, path, "rank", tg_max((int64_t)progress.ranks, 1),
+                 tg_max((int64_t)t->progress.ranks, 1), NULL);
     progress.threads = t->progress.threads;
     progress.ranks = t->progress.ranks;
     progress.schedule.config = t->model->config.schedule;
@@ -172,7 +174,7 @@ static tg_status load_first_weights(tg_trainer *t) {
 static tg_status check_origin(const tg_trainer *t, const char *path) {
     struct stat own, its;
     char checkpoints[TG_PATH], folder[TG_PATH];
-    TG_CALL(tg_run_folder_file(&t->folder, "checkpoints", checkpoints));
+    tg_run_folder_file(&t->folder, "checkpoints", checkpoints);
     const char *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
              slash ? path : ".");
@@ -190,10 +192,8 @@ static tg_status check_origin(const tg_trainer *t, const char *path) {
 /* Fails if the folder holds a run. */
 static tg_status look_for_run(tg_trainer *t) {
     char best[TG_PATH];
-    bool is_there = false;
     TG_CALL(look(t));
-    TG_CALL(tg_run_folder_find(&t->folder, TG_BEST, best, &is_there));
-    if (t->newest >= 0 || is_there) {
+    if (t->newest >= 0 || tg_run_folder_has(&t->folder, TG_BEST, best)) {
         return tg_fail(t->ctx, TG_E_ARGUMENT,
                        "%s: it already holds a run; resume it, choose another folder or, to remove "
                        "that run, ask for it (--force)",
@@ -202,20 +202,22 @@ static tg_status look_for_run(tg_trainer *t) {
     return TG_OK;
 }
 
+/* Begins with the weights of opt.init, if rank 0 finds the folder as it should be. */
+static tg_status begin(tg_trainer *t, tg_status (*check)(tg_trainer *t), tg_entry entry) {
+    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? check(t) : TG_OK));
+    TG_CALL(tg_trainer_agree(t, load_first_weights(t)));
+    t->entry = entry;
+    return TG_OK;
+}
+
 tg_status tg_trainer_start(tg_trainer *t) {
     TG_NEED(NULL, t);
-    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? look_for_run(t) : TG_OK));
-    TG_CALL(tg_trainer_agree(t, load_first_weights(t)));
-    t->entry = TG_ENTRY_START;
-    return TG_OK;
+    return begin(t, look_for_run, TG_ENTRY_START);
 }
 
 tg_status tg_trainer_replace(tg_trainer *t) {
     TG_NEED(NULL, t);
-    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? look(t) : TG_OK));
-    TG_CALL(tg_trainer_agree(t, load_first_weights(t)));
-    t->entry = TG_ENTRY_REPLACE;
-    return TG_OK;
+    return begin(t, look, TG_ENTRY_REPLACE);
 }
 
 /* From `path`, or the newest undamaged checkpoint; *resumed: found one. */
@@ -234,8 +236,7 @@ static tg_status resume(tg_trainer *t, const char *path, bool *resumed) {
     }
     for (int64_t i = 0; i < count && !*resumed; i++) {
         char file[TG_PATH];
-        TG_TRY(tg_run_folder_checkpoint(&t->folder, steps[i], file));
-        status = load(t, file, &is_damaged);
+        status = load(t, tg_run_folder_checkpoint(&t->folder, steps[i], file), &is_damaged);
         if (status != TG_OK && is_damaged && status != TG_E_MEMORY && i + 1 < count) {
             tg_log(t->ctx, TG_LOG_WARN, "%s; trying the checkpoint before it",
                    tg_context_error(t->ctx));
@@ -246,7 +247,7 @@ static tg_status resume(tg_trainer *t, const char *path, bool *resumed) {
     }
     if (!path && count == 0) { /* killed before opt.save_every: the best one is complete, too */
         char best[TG_PATH];
-        TG_TRY(tg_run_folder_find(&t->folder, TG_BEST, best, resumed));
+        *resumed = tg_run_folder_has(&t->folder, TG_BEST, best);
         TG_TRY(*resumed ? load(t, best, &is_damaged) : TG_OK);
     }
 fail:
@@ -259,10 +260,9 @@ fail:
 static tg_status resume_others(tg_trainer *t, bool *resumed) {
     char path[TG_PATH] = "";
     bool is_damaged = false;
-    const tg_tensor bytes = {.dtype = TG_U8, .shape = {1, {TG_PATH}}, .data = path};
     tg_status status = TG_OK;
     snprintf(path, sizeof path, "%s", *resumed ? t->last_checkpoint : "");
-    TG_CALL(tg_comm_broadcast(t->comm, 0, &bytes));
+    TG_CALL(tg_comm_broadcast_bytes(t->comm, 0, sizeof path, path));
     *resumed = path[0] != '\0';
     for (int rank = 1; rank < tg_comm_ranks(t->comm) && *resumed; rank++) {
         status = rank == tg_comm_rank(t->comm) ? load(t, path, &is_damaged) : status;
@@ -285,11 +285,9 @@ tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
 static tg_status write_settings(tg_trainer *t) {
     tg_settings *resolved = NULL;
     char path[TG_PATH];
-    tg_status status = TG_OK;
-    TG_TRY(tg_trainer_settings(t, &resolved));
-    TG_TRY(tg_run_folder_file(&t->folder, "config.yaml", path));
-    TG_TRY(tg_settings_write_yaml(t->ctx, path, resolved));
-fail:
+    TG_CALL(tg_trainer_settings(t, &resolved));
+    tg_run_folder_file(&t->folder, "config.yaml", path);
+    const tg_status status = tg_settings_write_yaml(t->ctx, path, resolved);
     tg_settings_destroy(&resolved);
     return status;
 }
@@ -316,7 +314,7 @@ tg_status tg_trainer_enter(tg_trainer *t, int64_t epochs_left) {
     TG_CALL(tg_run_folder_lock(&t->folder, true));
     TG_CALL(look_again(t));
     tg_run_folder_sign(&t->folder);
-    TG_CALL(tg_run_folder_sweep(&t->folder));
+    tg_run_folder_sweep(&t->folder);
     TG_CALL(t->entry == TG_ENTRY_REPLACE ? tg_run_folder_clear(&t->folder) : TG_OK);
     TG_CALL(write_settings(t));
     /* Lines after the checkpoint, or all without one, will be logged again. */

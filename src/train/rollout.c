@@ -32,6 +32,7 @@ struct tg_rollout {
     tg_context *ctx;
     tg_backend *be;
     tg_fno *fno;
+    tg_loss_config loss;
     bool is_all;
     int64_t most, steps;     /* by the config, and of the next rollout */
     int64_t in, out;         /* channels */
@@ -40,6 +41,7 @@ struct tg_rollout {
     size_t x_bytes, y_bytes; /* of a sample: an input, a prediction */
     char *inputs;            /* (most - 1 or, for `last`, 1; capacity) inputs */
     tg_tensor x, target;     /* of the batch: views */
+    double scale, *losses;   /* likewise */
     tg_tensor aim;           /* of one step: (capacity, out, grid..) */
 };
 
@@ -102,6 +104,7 @@ tg_status tg_rollout_create(tg_context *ctx, const tg_step_config *config, tg_ro
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, r, 1));
     r->ctx = ctx;
     r->fno = config->fno;
+    r->loss = config->loss;
     r->is_all = config->rollout_gradients == TG_ROLLOUT_ALL;
     r->most = r->steps = config->rollout_steps;
     r->in = tg_fno_get_config(r->fno)->in_channels;
@@ -244,28 +247,29 @@ static tg_status aim_at(const tg_rollout *r, int64_t j) {
 }
 
 /* Forward and loss of step j. */
-static tg_status run_step(const tg_rollout *r, int64_t j, const tg_rollout_loss *loss) {
+static tg_status run_step(const tg_rollout *r, int64_t j) {
     const int64_t losses = tg_rollout_losses(r);
     const tg_tensor x = input_of(r, j);
     TG_CALL(aim_at(r, j));
-    return nn_forward_loss(r->fno, &x, &r->aim, loss->config, loss->scale / (double)losses,
-                           loss->loss + j % losses);
+    return nn_forward_loss(r->fno, &x, &r->aim, &r->loss, r->scale / (double)losses,
+                           r->losses + j % losses);
 }
 
 tg_status tg_rollout_forward(tg_rollout *r, const tg_tensor *x, const tg_tensor *target,
-                             const tg_rollout_loss *loss) {
+                             double scale, double *losses) {
     TG_CALL(begin(r, x, target));
+    r->scale = scale;
+    r->losses = losses;
     for (int64_t j = 0; j < r->steps; j++) {
         const bool is_last = j == r->steps - 1;
         const tg_tensor now = input_of(r, j);
-        TG_CALL(r->is_all || is_last ? run_step(r, j, loss) : nn_forward(r->fno, &now));
+        TG_CALL(r->is_all || is_last ? run_step(r, j) : nn_forward(r->fno, &now));
         TG_CALL(is_last ? TG_OK : advance(r, now.data, buffer_of(r, j + 1)));
     }
     return TG_OK;
 }
 
-tg_status tg_rollout_backward(tg_rollout *r, const tg_rollout_loss *loss,
-                              const tg_grad_sink *sink) {
+tg_status tg_rollout_backward(tg_rollout *r, const tg_grad_sink *sink) {
     const uint64_t number = tg_fno_step(r->fno); /* of the training step: for the same dropout */
     const int64_t last = r->steps - 1, first = r->is_all ? 0 : last;
     for (int64_t j = last; j >= first; j--) {
@@ -273,7 +277,7 @@ tg_status tg_rollout_backward(tg_rollout *r, const tg_rollout_loss *loss,
         void *dx = j > first ? buffer_of(r, j) : NULL;
         if (dnext) {
             tg_fno_set_step(r->fno, number);
-            TG_CALL(run_step(r, j, loss));
+            TG_CALL(run_step(r, j));
             TG_CALL(retreat(r, dnext, true, nn_output_gradient(r->fno)));
         }
         TG_CALL(nn_backward(r->fno, sink, dx));

@@ -190,11 +190,8 @@ static tg_status open_rollouts(rollouts *r, const tg_dataset_facts *facts, int64
     const tg_shape x = tg_batch_shape(facts, size, facts->in_channels);
     const tg_shape y = tg_batch_shape(facts, size, facts->out_channels);
     r->frame = (frame){.channels = facts->out_channels / r->out->steps,
-                       .points = 1,
+                       .points = tg_product(facts->n_dim, facts->grid),
                        .parts = tg_dtype_is_complex(facts->dtype) ? 2 : 1};
-    for (int d = 0; d < facts->n_dim; d++) {
-        r->frame.points *= facts->grid[d];
-    }
     TG_CALL(tg_energy_open(ctx, facts->dtype, facts->n_dim, facts->grid, &r->energy));
     TG_CALL(make_lists(r));
     TG_CALL(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &x, &r->x));

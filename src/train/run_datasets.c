@@ -140,12 +140,9 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     const tg_status status =
         tg_data_find(ctx, data->root[0] ? data->root : ".", data->set, set->part,
                      is_named ? tg_grid_text(out->n_dim, grid, name) : NULL, path, capacity);
-    if (status == TG_E_CONFIG) { /* ambiguous: several could be meant */
-        char sentence[512];
-        snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
-        return tg_fail(ctx, status, "%s: %s", set->key, sentence);
-    }
-    return status;
+    return status == TG_E_CONFIG /* ambiguous: several could be meant */
+               ? tg_fail(ctx, status, "%s: %s", set->key, tg_context_error(ctx))
+               : status;
 }
 
 tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, int64_t steps,
@@ -205,13 +202,10 @@ void tg_run_warn_of_overlap(tg_context *ctx, const tg_run_config *config,
 }
 
 tg_status tg_run_name_steps(tg_context *ctx, const tg_run_set *set, tg_status status) {
-    if (status != TG_E_CONFIG || set->steps == 1) {
-        return status;
-    }
-    char sentence[512];
-    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
-    return tg_fail(ctx, status, "opt.rollout_steps: %lld times data.horizon: %s",
-                   (long long)set->steps, sentence);
+    return status != TG_E_CONFIG || set->steps == 1
+               ? status
+               : tg_fail(ctx, status, "opt.rollout_steps: %lld times data.horizon: %s",
+                         (long long)set->steps, tg_context_error(ctx));
 }
 
 tg_status tg_run_open_set(tg_context *ctx, tg_context *reader, const tg_run_config *config,

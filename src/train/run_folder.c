@@ -18,18 +18,13 @@
 #include "io/file.h"
 #include "io/name_index.h"
 
-tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name, char *path) {
-    const int length = snprintf(path, TG_PATH, "%s/%s", folder->path, name);
-    return length < TG_PATH ? TG_OK
-                            : tg_fail(folder->ctx, TG_E_ARGUMENT, "%.100s..: the path is too long",
-                                      folder->path);
+const char *tg_run_folder_file(const tg_run_folder *folder, const char *name, char path[TG_PATH]) {
+    snprintf(path, TG_PATH, "%.*s/%s", TG_PATH - TG_PATH_INSIDE, folder->path, name);
+    return path;
 }
 
-tg_status tg_run_folder_find(const tg_run_folder *folder, const char *name, char *path,
-                             bool *is_there) {
-    const tg_status status = tg_run_folder_file(folder, name, path);
-    *is_there = status == TG_OK && access(path, F_OK) == 0;
-    return status;
+bool tg_run_folder_has(const tg_run_folder *folder, const char *name, char path[TG_PATH]) {
+    return access(tg_run_folder_file(folder, name, path), F_OK) == 0;
 }
 
 tg_status tg_run_folder_open(tg_context *ctx, const char *path, tg_run_folder *out) {
@@ -37,7 +32,7 @@ tg_status tg_run_folder_open(tg_context *ctx, const char *path, tg_run_folder *o
     if (!path || !*path) {
         return tg_fail(ctx, TG_E_ARGUMENT, "run folder: no path given");
     }
-    if (snprintf(out->path, sizeof out->path, "%s", path) >= TG_PATH - 64) {
+    if (snprintf(out->path, sizeof out->path, "%s", path) >= TG_PATH - TG_PATH_INSIDE) {
         return tg_fail(ctx, TG_E_ARGUMENT, "%.100s..: the path is too long", path);
     }
     return TG_OK;
@@ -56,29 +51,33 @@ void tg_run_folder_close(tg_run_folder *folder) {
 tg_status tg_run_folder_make(const tg_run_folder *folder) {
     char inner[TG_PATH];
     TG_CALL(tg_folder_make_all(folder->ctx, folder->path));
-    TG_CALL(tg_run_folder_file(folder, "checkpoints", inner));
-    return tg_folder_make_all(folder->ctx, inner);
+    return tg_folder_make_all(folder->ctx, tg_run_folder_file(folder, "checkpoints", inner));
 }
 
-tg_status tg_run_folder_sweep(const tg_run_folder *folder) {
+void tg_run_folder_sweep(const tg_run_folder *folder) {
     char inner[TG_PATH];
-    TG_CALL(tg_run_folder_file(folder, "checkpoints", inner));
     tg_atomic_sweep(folder->path);
-    tg_atomic_sweep(inner);
-    return TG_OK;
+    tg_atomic_sweep(tg_run_folder_file(folder, "checkpoints", inner));
 }
 
 /* ---- checkpoints ---- */
 
-static const char *checkpoint_name(int64_t step, char name[64]) {
-    snprintf(name, 64, "step-%010" PRId64 ".safetensors", step);
+enum { NAME = 48 }; /* "checkpoints/step-0000000123.safetensors" */
+
+static const char *checkpoint_name(int64_t step, char name[NAME]) {
+    snprintf(name, NAME, "checkpoints/step-%010" PRId64 ".safetensors", step);
     return name;
 }
 
-tg_status tg_run_folder_checkpoint(const tg_run_folder *folder, int64_t step, char *path) {
-    char name[64], inner[80];
-    snprintf(inner, sizeof inner, "checkpoints/%s", checkpoint_name(step, name));
-    return tg_run_folder_file(folder, inner, path);
+/* Without its folder. */
+static const char *file_name(int64_t step, char name[NAME]) {
+    return strchr(checkpoint_name(step, name), '/') + 1;
+}
+
+const char *tg_run_folder_checkpoint(const tg_run_folder *folder, int64_t step,
+                                     char path[TG_PATH]) {
+    char name[NAME];
+    return tg_run_folder_file(folder, checkpoint_name(step, name), path);
 }
 
 static int newest_first(const void *a, const void *b) {
@@ -93,8 +92,7 @@ tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps, int6
     *steps = NULL;
     *count = 0;
     tg_status status = TG_OK;
-    TG_TRY(tg_run_folder_file(folder, "checkpoints", path));
-    dir = opendir(path);
+    dir = opendir(tg_run_folder_file(folder, "checkpoints", path));
     if (!dir) {
         return errno == ENOENT
                    ? TG_OK
@@ -102,9 +100,9 @@ tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps, int6
     }
     for (const struct dirent *entry; (entry = readdir(dir));) {
         int64_t step = 0;
-        char name[64];
+        char name[NAME];
         const bool has_step = sscanf(entry->d_name, "step-%" SCNd64, &step) == 1;
-        if (has_step && strcmp(entry->d_name, checkpoint_name(step, name)) == 0) {
+        if (has_step && strcmp(entry->d_name, file_name(step, name)) == 0) {
             TG_TRY(tg_mem_grow(folder->ctx, steps, sizeof **steps, *count, 1, &capacity));
             (*steps)[(*count)++] = step;
         }
@@ -132,22 +130,20 @@ tg_status tg_run_folder_newest(const tg_run_folder *folder, int64_t *step) {
 
 tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t step, int64_t keep) {
     tg_status status = TG_OK;
-    char link[TG_PATH], fresh[TG_PATH], target[64], text[128];
+    char link[TG_PATH], fresh[TG_PATH], target[NAME], text[128];
     int64_t *steps = NULL, count = 0;
-    TG_TRY(tg_run_folder_file(folder, "checkpoints/recent.safetensors", link));
-    TG_TRY(tg_run_folder_file(folder, "checkpoints/.recent", fresh));
-    unlink(fresh);
-    if (symlink(checkpoint_name(step, target), fresh) != 0 ||
+    tg_run_folder_file(folder, "checkpoints/recent.safetensors", link);
+    unlink(tg_run_folder_file(folder, "checkpoints/.recent", fresh));
+    if (symlink(file_name(step, target), fresh) != 0 ||
         rename(fresh, link) != 0) { /* only a convenience: errors are ignored */
         tg_log(folder->ctx, TG_LOG_WARN, "%s: %s", link, tg_system_reason(errno, text));
     }
     TG_TRY(tg_run_folder_steps(folder, &steps, &count));
     for (int64_t i = 0, kept = 0; i < count; i++) {
         char path[TG_PATH];
-        TG_TRY(tg_run_folder_checkpoint(folder, steps[i], path));
         /* Files beyond this step belong to a run that was rewound. */
         if (steps[i] > step || kept++ >= keep) {
-            unlink(path);
+            unlink(tg_run_folder_checkpoint(folder, steps[i], path));
         }
     }
 fail:
@@ -158,24 +154,20 @@ fail:
 /* ---- starting over ---- */
 
 /* A missing file counts as removed. */
-static tg_status remove_file(const tg_run_folder *folder, const char *name) {
-    char path[TG_PATH];
-    TG_CALL(tg_run_folder_file(folder, name, path));
-    if (unlink(path) != 0 && errno != ENOENT) {
-        return tg_fail_system(folder->ctx, path, "remove", errno);
-    }
-    return TG_OK;
+static tg_status remove_file(const tg_run_folder *folder, const char *path) {
+    return unlink(path) == 0 || errno == ENOENT
+               ? TG_OK
+               : tg_fail_system(folder->ctx, path, "remove", errno);
 }
 
 static tg_status remove_events(const tg_run_folder *folder) {
-    char path[TG_PATH];
-    tg_status status = tg_run_folder_file(folder, "events", path);
-    DIR *dir = status == TG_OK ? opendir(path) : NULL;
+    char path[TG_PATH], file[TG_PATH + 256];
+    DIR *dir = opendir(tg_run_folder_file(folder, "events", path));
+    tg_status status = TG_OK;
     for (const struct dirent *entry; dir && status == TG_OK && (entry = readdir(dir));) {
         if (strncmp(entry->d_name, "events.out.tfevents.", 20) == 0) {
-            char name[TG_PATH];
-            snprintf(name, sizeof name, "events/%s", entry->d_name);
-            status = remove_file(folder, name);
+            snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+            status = remove_file(folder, file);
         }
     }
     if (dir) {
@@ -194,16 +186,15 @@ tg_status tg_run_folder_clear(const tg_run_folder *folder) {
                                         "metrics.jsonl",
                                         "metrics.csv"};
     tg_status status = TG_OK;
+    char path[TG_PATH];
     int64_t *steps = NULL, count = 0;
-    TG_TRY(remove_file(folder, "checkpoints/best.safetensors"));
+    TG_TRY(remove_file(folder, tg_run_folder_file(folder, "checkpoints/best.safetensors", path)));
     TG_TRY(tg_run_folder_steps(folder, &steps, &count));
     for (int64_t i = count; i-- > 0;) {
-        char name[64], inner[80];
-        snprintf(inner, sizeof inner, "checkpoints/%s", checkpoint_name(steps[i], name));
-        TG_TRY(remove_file(folder, inner));
+        TG_TRY(remove_file(folder, tg_run_folder_checkpoint(folder, steps[i], path)));
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        TG_TRY(remove_file(folder, names[i]));
+        TG_TRY(remove_file(folder, tg_run_folder_file(folder, names[i], path)));
     }
     TG_TRY(remove_events(folder));
 fail:
@@ -252,7 +243,7 @@ tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes) {
     if (folder->lock >= 0 || folder->has_no_locks) {
         return TG_OK;
     }
-    TG_CALL(tg_run_folder_file(folder, ".lock", path));
+    tg_run_folder_file(folder, ".lock", path);
     const int fd = open(path, O_RDWR | O_CLOEXEC | (makes ? O_CREAT : 0), 0666);
     if (fd < 0 && makes) {
         return tg_fail_system(folder->ctx, path, "open", errno);

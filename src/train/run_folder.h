@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TG_PATH = 1024 };
+enum { TG_PATH = 1024, TG_PATH_INSIDE = 64 /* of this, for names in a folder */ };
 
 typedef struct tg_run_folder {
     tg_context *ctx;
@@ -32,20 +32,16 @@ void tg_run_folder_sign(const tg_run_folder *folder);
 /* Creates the folder and its checkpoints/ if they are missing. */
 TG_NODISCARD tg_status tg_run_folder_make(const tg_run_folder *folder);
 /* Removes the incomplete files of killed processes. */
-TG_NODISCARD tg_status tg_run_folder_sweep(const tg_run_folder *folder);
+void tg_run_folder_sweep(const tg_run_folder *folder);
 /* Removes the files of a run, and no others. */
 TG_NODISCARD tg_status tg_run_folder_clear(const tg_run_folder *folder);
 
-/* PATH/name; too long a path is an error. */
-TG_NODISCARD tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name,
-                                          char *path);
-/* The same; *is_there: the file exists. */
-TG_NODISCARD tg_status tg_run_folder_find(const tg_run_folder *folder, const char *name, char *path,
-                                          bool *is_there);
-
-/* checkpoints/step-<step>.safetensors. */
-TG_NODISCARD tg_status tg_run_folder_checkpoint(const tg_run_folder *folder, int64_t step,
-                                                char *path);
+/* PATH/name, for which there is room: writes and returns `path`. */
+const char *tg_run_folder_file(const tg_run_folder *folder, const char *name, char path[TG_PATH]);
+/* The same; whether the file exists. */
+bool tg_run_folder_has(const tg_run_folder *folder, const char *name, char path[TG_PATH]);
+/* The same of checkpoints/step-<step>.safetensors. */
+const char *tg_run_folder_checkpoint(const tg_run_folder *folder, int64_t step, char path[TG_PATH]);
 /* Steps of the checkpoint files present, newest first, to be freed; none without a folder. */
 TG_NODISCARD tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps,
                                            int64_t *count);

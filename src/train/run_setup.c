@@ -1,4 +1,4 @@
-/* The optimizer's parameters, errors about memory, and refreshes in chunks. */
+/* Refreshes in chunks, the optimizer's parameters, and errors about memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,9 +13,87 @@
 #include "train/step.h"
 #include "train/trainer.h"
 
+/* ---- refreshes whose products are computed in chunks ---- */
+
+/* Chunks must save at least 1 / LEAST_SHARE of a step's memory; thicker ones are preferred unless
+ * they cost as much of it. */
+enum { LEAST_SHARE = 64 };
+
+static const size_t thin = (size_t)96 << 20, thick = (size_t)768 << 20;
+
+static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
+    const size_t stride = groups->size; /* the caller's version of the struct */
+    for (int i = 0; i < count; i++) {
+        tg_optim_config *group = (tg_optim_config *)(void *)((char *)groups + (size_t)i * stride);
+        group->projector.first.chunk_bytes = bytes;
+        group->projector.second.chunk_bytes = bytes;
+    }
+}
+
+/* Whether the structs to be written are those of the setup, and have the field. */
+static tg_status check_groups(tg_context *ctx, const tg_optim_setup *setup,
+                              const tg_optim_config *groups) {
+    tg_optim_memory memory;
+    TG_CALL(tg_optim_plan_memory(ctx, setup, &memory));
+    const size_t least = offsetof(tg_optim_config, projector) + sizeof groups->projector;
+    return setup->groups == groups && groups->size >= least
+               ? TG_OK
+               : tg_fail(ctx, TG_E_ARGUMENT,
+                         "refresh in chunks: the groups to be set are not those of the setup, or "
+                         "have no projector");
+}
+
+/* Memory of network and optimizer together. */
+static tg_status held(tg_context *ctx, const tg_fno_config *network, const nn_split *split,
+                      int64_t batch, const int64_t *grid, const tg_optim_setup *setup,
+                      size_t *out) {
+    tg_optim_memory optimizer;
+    tg_fno_memory step;
+    tg_status status = tg_optim_plan_memory(ctx, setup, &optimizer);
+    if (status == TG_OK) {
+        status = nn_plan(ctx, network, split, batch, grid, true, &optimizer.shared, &step, NULL);
+    }
+    if (status == TG_OK) {
+        *out = step.total;
+        for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+            *out += optimizer.bytes[c];
+        }
+    }
+    return status;
+}
+
 static tg_status choose_chunks(tg_context *ctx, const tg_fno_config *network, const nn_split *split,
                                int64_t batch, const int64_t *grid, const tg_optim_setup *setup,
-                               tg_optim_config *groups);
+                               tg_optim_config *groups) {
+    size_t whole = 0, chunks = 0;
+    TG_CALL(check_groups(ctx, setup, groups));
+    set_chunks(groups, setup->group_count, 0);
+    tg_status status = held(ctx, network, split, batch, grid, setup, &whole);
+    if (status == TG_OK) {
+        set_chunks(groups, setup->group_count, thin);
+        status = held(ctx, network, split, batch, grid, setup, &chunks);
+    }
+    if (status != TG_OK || chunks + whole / LEAST_SHARE > whole) {
+        set_chunks(groups, setup->group_count, 0);
+        return status;
+    }
+    size_t bytes = thick, needed = 0;
+    do {
+        set_chunks(groups, setup->group_count, bytes);
+        status = held(ctx, network, split, batch, grid, setup, &needed);
+        bytes /= 2;
+    } while (status == TG_OK && bytes >= thin && needed > chunks + whole / LEAST_SHARE);
+    return status;
+}
+
+tg_status tg_step_choose_refresh_chunks(tg_context *ctx, const tg_fno_config *network,
+                                        int64_t batch, const int64_t *grid,
+                                        const tg_optim_setup *setup, tg_optim_config *groups) {
+    TG_NEED(ctx, ctx, network, grid, setup, groups);
+    return choose_chunks(ctx, network, NULL, batch, grid, setup, groups);
+}
+
+/* ---- the optimizer's parameters ---- */
 
 /* Updates of all epochs, capped at the largest opt.total_steps, which no run can exceed. */
 static int64_t count_updates(int64_t epochs, int64_t updates_per_epoch) {
@@ -100,20 +178,20 @@ static void advise(const tg_run_config *config, char *text, size_t capacity) {
 
 tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config, const size_t *planned,
                          tg_status status) {
-    char sentence[sizeof ctx->error / 2], device[96] = "", text[TG_MEM_TEXT], advice[256];
+    char device[96] = "", text[TG_MEM_TEXT], advice[256];
     size_t used = 0, total = 0;
     if (status != TG_E_MEMORY) {
         return status;
     }
-    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
     if (tg_backend_memory(ctx, &used, &total) == TG_OK && total > 0) {
         snprintf(device, sizeof device, "; the device has %.1f GiB, of which %.1f GiB are free",
                  (double)total / 0x1p30, (double)(total - used) / 0x1p30);
     }
     advise(config, advice, sizeof advice);
-    return tg_fail(ctx, status,
-                   "%s%s. By its plan the run holds %s. Less is needed with %s (see tgrad plan)",
-                   sentence, device, tg_mem_text(planned, text), advice);
+    return tg_fail(
+        ctx, status,
+        "%.511s%s. By its plan the run holds %s. Less is needed with %s (see tgrad plan)",
+        tg_context_error(ctx), device, tg_mem_text(planned, text), advice);
 }
 
 /* ---- before the run ---- */
@@ -224,85 +302,5 @@ tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
     }
 fail:
     tg_mem_free(ctx, memory);
-    return status;
-}
-
-/* ---- refreshes whose products are computed in chunks ---- */
-
-/* Chunks must save at least 1 / LEAST_SHARE of a step's memory; thicker ones are preferred unless
- * they cost as much of it. */
-enum { LEAST_SHARE = 64 };
-
-static const size_t thin = (size_t)96 << 20, thick = (size_t)768 << 20;
-
-static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
-    const size_t stride = groups->size; /* the caller's version of the struct */
-    for (int i = 0; i < count; i++) {
-        tg_optim_config *group = (tg_optim_config *)(void *)((char *)groups + (size_t)i * stride);
-        group->projector.first.chunk_bytes = bytes;
-        group->projector.second.chunk_bytes = bytes;
-    }
-}
-
-/* Whether the structs to be written are those of the setup, and have the field. */
-static tg_status check_groups(tg_context *ctx, const tg_optim_setup *setup,
-                              const tg_optim_config *groups) {
-    tg_optim_memory memory;
-    TG_CALL(tg_optim_plan_memory(ctx, setup, &memory));
-    const size_t least = offsetof(tg_optim_config, projector) + sizeof groups->projector;
-    return setup->groups == groups && groups->size >= least
-               ? TG_OK
-               : tg_fail(ctx, TG_E_ARGUMENT,
-                         "refresh in chunks: the groups to be set are not those of the setup, or "
-                         "have no projector");
-}
-
-/* Memory of network and optimizer together. */
-static tg_status held(tg_context *ctx, const tg_fno_config *network, const nn_split *split,
-                      int64_t batch, const int64_t *grid, const tg_optim_setup *setup,
-                      size_t *out) {
-    tg_optim_memory optimizer;
-    tg_fno_memory step;
-    tg_status status = tg_optim_plan_memory(ctx, setup, &optimizer);
-    if (status == TG_OK) {
-        status = nn_plan(ctx, network, split, batch, grid, true, &optimizer.shared, &step, NULL);
-    }
-    if (status == TG_OK) {
-        *out = step.total;
-        for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-            *out += optimizer.bytes[c];
-        }
-    }
-    return status;
-}
-
-tg_status tg_step_choose_refresh_chunks(tg_context *ctx, const tg_fno_config *network,
-                                        int64_t batch, const int64_t *grid,
-                                        const tg_optim_setup *setup, tg_optim_config *groups) {
-    TG_NEED(ctx, ctx, network, grid, setup, groups);
-    return choose_chunks(ctx, network, NULL, batch, grid, setup, groups);
-}
-
-static tg_status choose_chunks(tg_context *ctx, const tg_fno_config *network, const nn_split *split,
-                               int64_t batch, const int64_t *grid, const tg_optim_setup *setup,
-                               tg_optim_config *groups) {
-    size_t whole = 0, chunks = 0;
-    TG_CALL(check_groups(ctx, setup, groups));
-    set_chunks(groups, setup->group_count, 0);
-    tg_status status = held(ctx, network, split, batch, grid, setup, &whole);
-    if (status == TG_OK) {
-        set_chunks(groups, setup->group_count, thin);
-        status = held(ctx, network, split, batch, grid, setup, &chunks);
-    }
-    if (status != TG_OK || chunks + whole / LEAST_SHARE > whole) {
-        set_chunks(groups, setup->group_count, 0);
-        return status;
-    }
-    size_t bytes = thick, needed = 0;
-    do {
-        set_chunks(groups, setup->group_count, bytes);
-        status = held(ctx, network, split, batch, grid, setup, &needed);
-        bytes /= 2;
-    } while (status == TG_OK && bytes >= thin && needed > chunks + whole / LEAST_SHARE);
     return status;
 }

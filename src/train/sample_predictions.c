@@ -2,63 +2,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "nn/network.h"
 #include "train/run_datasets.h"
 #include "train/trainer.h"
 
-static tg_status keep_samples(const char *name, const char *grid, tg_tensor *from,
-                              tg_archive *archive) {
-    char full[TG_GRID_TEXT + 8];
-    snprintf(full, sizeof full, "%s_%s", name, grid);
-    return tg_archive_take(archive, full, from);
-}
-
-/* Makes a field (samples, channels, grid..) whole on the first rank, of which each rank that shares
- * the samples has a slab; the other ranks' is freed. */
-static tg_status gather(const tg_trainer *t, const tg_dataset_facts *facts, tg_tensor *field) {
-    const nn_split *split = &t->split;
-    const bool is_first = split->part == 0;
-    const int64_t images = field->shape.dim[0] * field->shape.dim[1], rows = facts->grid[0];
-    const size_t row = tg_tensor_bytes(field) / (size_t)(images * facts->rows);
-    tg_tensor whole = {0}, slab = {0};
-    tg_shape shape = field->shape;
-    tg_status status = TG_OK;
-    shape.dim[2] = (rows + split->parts - 1) / split->parts; /* the largest */
-    status = tg_tensor_create(t->ctx, TG_MEM_DATA, field->dtype, &shape, &slab);
-    shape.dim[2] = rows;
-    if (status == TG_OK && is_first) {
-        status = tg_tensor_create(t->ctx, TG_MEM_DATA, field->dtype, &shape, &whole);
-    }
-    TG_TRY(tg_comm_agree(split->comm, status));
-    for (int part = 0; part < split->parts; part++) {
-        const nn_rows there = nn_rows_of(split, part, rows);
-        tg_tensor from = part == split->part ? *field : slab;
-        from.shape.dim[2] = there.count;
-        TG_TRY(tg_comm_broadcast(split->comm, part, &from));
-        for (int64_t i = 0; is_first && i < images; i++) {
-            memcpy((char *)whole.data + (size_t)(i * rows + there.first) * row,
-                   (const char *)from.data + (size_t)(i * there.count) * row,
-                   (size_t)there.count * row);
-        }
-    }
-    tg_tensor_destroy(field);
-    *field = whole;
-    whole = (tg_tensor){0};
-fail:
-    tg_tensor_destroy(&whole);
-    tg_tensor_destroy(&slab);
-    return status;
-}
-
-/* Takes a field into the archive. */
+/* Takes a field (samples, channels, grid..) into the archive. Of ranks that share the samples, each
+ * of which has a slab, the first one makes it whole; the other ranks' is freed. */
 static tg_status keep_field(const tg_trainer *t, const char *name, const char *grid,
                             const tg_dataset_facts *facts, tg_tensor *field, tg_archive *archive) {
-    TG_CALL(nn_is_split(&t->split) ? gather(t, facts, field) : TG_OK);
-    return tg_trainer_writes(t) ? keep_samples(name, grid, field, archive) : TG_OK;
-}
-
-/* Of ranks that share the samples, fails on all if one has failed. */
-static tg_status agree(const tg_trainer *t, tg_status status) {
-    return nn_is_split(&t->split) ? tg_comm_agree(t->split.comm, status) : status;
+    char full[TG_GRID_TEXT + 8];
+    if (nn_is_split(&t->split)) {
+        tg_tensor whole;
+        TG_CALL(nn_gather(t->model->be, &t->split, field, facts->grid[0], &whole));
+        tg_tensor_destroy(field);
+        *field = whole;
+    }
+    snprintf(full, sizeof full, "%s_%s", name, grid);
+    return tg_trainer_writes(t) ? tg_archive_take(archive, full, field) : TG_OK;
 }
 
 /* Adds x, y and the prediction of the first samples of a test set. */
@@ -81,7 +41,7 @@ static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
         status = tg_dataset_read(t->tests[index].dataset, indices, count, fields[0].data,
                                  fields[1].data);
     }
-    TG_TRY(agree(t, status));
+    TG_TRY(nn_agree(&t->split, status));
     TG_TRY(tg_model_predict_slab(t->model, &facts, &fields[0], &fields[2]));
     for (int i = 0; i < FIELDS; i++) {
         TG_TRY(keep_field(t, names[i], grid, &facts, &fields[i], archive));
@@ -143,7 +103,7 @@ tg_status tg_trainer_write_samples(tg_trainer *t) {
     tg_archive *archive = NULL;
     tg_status status = TG_OK;
     char path[TG_PATH], step[32];
-    TG_TRY(tg_run_folder_file(&t->folder, "samples.safetensors", path));
+    tg_run_folder_file(&t->folder, "samples.safetensors", path);
     TG_TRY(tg_archive_create(t->ctx, &archive));
     TG_TRY(tg_archive_set_meta(archive, "tgrad.step", step_text(t, step)));
     for (int i = 0; i < tg_run_tests(&t->model->config.data); i++) {
@@ -159,8 +119,8 @@ fail:
 bool tg_trainer_has_samples(const tg_trainer *t) {
     char path[TG_PATH], step[32];
     tg_archive *archive = NULL;
-    if (tg_run_folder_file(&t->folder, "samples.safetensors", path) != TG_OK ||
-        tg_safetensors_read(t->ctx, path, &archive) != TG_OK) {
+    tg_run_folder_file(&t->folder, "samples.safetensors", path);
+    if (tg_safetensors_read(t->ctx, path, &archive) != TG_OK) {
         return false;
     }
     const char *found = tg_archive_meta(archive, "tgrad.step");

@@ -52,8 +52,8 @@ static void write_best(tg_saving *s, const char *path) {
 /* One file for both names, if the file system has links and the second name is free. */
 static tg_status make_files(tg_saving *s) {
     char best[TG_PATH], newest[TG_PATH];
-    TG_CALL(tg_run_folder_file(&s->folder, TG_BEST, best));
-    TG_CALL(tg_run_folder_checkpoint(&s->folder, s->step, newest));
+    tg_run_folder_file(&s->folder, TG_BEST, best);
+    tg_run_folder_checkpoint(&s->folder, s->step, newest);
     TG_CALL(tg_run_folder_sync(&s->folder));
     TG_CALL(s->is_newest ? make_room(s) : TG_OK);
     if (s->is_best) {
@@ -103,9 +103,10 @@ static tg_status join(tg_trainer *t) {
     if (s->warning[0]) {
         tg_log(t->ctx, TG_LOG_WARN, "%s", s->warning);
     }
-    return s->status == TG_OK && s->is_newest
-               ? tg_run_folder_checkpoint(&t->folder, s->step, t->last_checkpoint)
-               : s->status;
+    if (s->status == TG_OK && s->is_newest) {
+        tg_run_folder_checkpoint(&t->folder, s->step, t->last_checkpoint);
+    }
+    return s->status;
 }
 
 tg_status tg_trainer_finish_save(tg_trainer *t) {
@@ -181,7 +182,7 @@ static tg_status gather_weights(const tg_trainer *t, tg_archive **out) {
         const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
         tg_tensor whole = {0};
         if (param.whole > 0) {
-            TG_TRY(nn_gather(t->model->fno, i, &whole));
+            TG_TRY(nn_gather(t->model->be, &t->split, &param.weight, param.whole, &whole));
             TG_TRY(tg_trainer_writes(t) ? tg_archive_take(*out, param.name, &whole) : TG_OK);
         }
     }
@@ -265,21 +266,19 @@ static tg_status measure_present(const tg_run_folder *folder, int64_t *count, ui
     struct stat facts;
     char path[TG_PATH];
     int64_t *steps = NULL, found = 0;
-    tg_status status = TG_OK;
     *count = 0;
     *bytes = 0;
-    TG_TRY(tg_run_folder_steps(folder, &steps, &found));
+    TG_CALL(tg_run_folder_steps(folder, &steps, &found));
     for (int64_t i = 0; i <= found; i++) {
-        TG_TRY(i < found ? tg_run_folder_checkpoint(folder, steps[i], path)
-                         : tg_run_folder_file(folder, TG_BEST, path));
-        if (stat(path, &facts) == 0 && (i < found || facts.st_nlink == 1)) {
+        const char *file = i < found ? tg_run_folder_checkpoint(folder, steps[i], path)
+                                     : tg_run_folder_file(folder, TG_BEST, path);
+        if (stat(file, &facts) == 0 && (i < found || facts.st_nlink == 1)) {
             *bytes += (uint64_t)facts.st_size;
             (*count)++;
         }
     }
-fail:
     tg_mem_free(folder->ctx, steps);
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_trainer_check_room(const tg_trainer *t, int64_t epochs_left) {
@@ -325,14 +324,11 @@ tg_status tg_run_folder_make_room(const tg_run_folder *folder, uint64_t bytes, i
     char path[TG_PATH];
     int64_t *steps = NULL, count = 0;
     uint64_t left = 0;
-    tg_status status = TG_OK;
     *dropped = 0;
-    TG_TRY(tg_run_folder_steps(folder, &steps, &count));
+    TG_CALL(tg_run_folder_steps(folder, &steps, &count));
     while (count > 1 && find_room(folder->path, &left) && left < bytes + HEADER) {
-        TG_TRY(tg_run_folder_checkpoint(folder, steps[--count], path));
-        *dropped += unlink(path) == 0;
+        *dropped += unlink(tg_run_folder_checkpoint(folder, steps[--count], path)) == 0;
     }
-fail:
     tg_mem_free(folder->ctx, steps);
-    return status;
+    return TG_OK;
 }

@@ -141,34 +141,24 @@ static tg_grad_sink sink_of(const tg_step *s) {
                          : tg_optim_sink(optim);
 }
 
-static tg_rollout_loss loss_of(const tg_step *s) {
-    return (tg_rollout_loss){.config = &s->config.loss, .scale = s->scale, .loss = s->loss};
-}
-
 static tg_status run_forward(void *user) {
     const tg_step *s = user;
-    if (s->rollout) {
-        const tg_rollout_loss loss = loss_of(s);
-        return tg_rollout_forward(s->rollout, &s->x, &s->target, &loss);
-    }
-    return nn_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->scale, s->loss);
+    return s->rollout ? tg_rollout_forward(s->rollout, &s->x, &s->target, s->scale, s->loss)
+                      : nn_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->scale,
+                                        s->loss);
 }
 
 static tg_status run_backward(void *user) {
     const tg_step *s = user;
     const tg_grad_sink sink = sink_of(s);
-    if (s->rollout) {
-        const tg_rollout_loss loss = loss_of(s);
-        return tg_rollout_backward(s->rollout, &loss, &sink);
-    }
-    return tg_fno_backward(s->config.fno, NULL, &sink);
+    return s->rollout ? tg_rollout_backward(s->rollout, &sink)
+                      : tg_fno_backward(s->config.fno, NULL, &sink);
 }
 
 /* Includes the whole update, without waiting. */
 static tg_status run_whole_backward(void *user) {
     const tg_step *s = user;
-    const tg_shape one = {1, {1}};
-    const tg_tensor loss = tg_backend_view(s->be, TG_F64, &one, s->loss);
+    const tg_tensor loss = tg_backend_view(s->be, TG_F64, &(tg_shape){1, {1}}, s->loss);
     const tg_status status = run_backward(user);
     return status == TG_OK && s->exchange ? tg_exchange_stream(s->exchange, &loss) : status;
 }
@@ -225,14 +215,13 @@ tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *targe
 /* The loss of the batch over all ranks. */
 static tg_status learn_loss(tg_step *s, bool is_empty) {
     double sum = 0.0;
-    const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = &sum};
     const int64_t losses = is_empty ? 0 : s->rollout ? tg_rollout_losses(s->rollout) : 1;
     for (int64_t i = 0; i < losses; i++) {
         double loss = 0.0;
         TG_CALL(s->be->ops->download(s->be, &loss, s->loss + i, sizeof loss));
         sum += loss / (double)losses;
     }
-    TG_CALL(others(s) ? tg_comm_all_reduce(others(s), TG_COMM_SUM, &value) : TG_OK);
+    TG_CALL(others(s) ? tg_comm_all_reduce_f64(others(s), TG_COMM_SUM, 1, &sum) : TG_OK);
     s->result = (tg_step_result){.samples = s->samples, .loss = sum};
     return TG_OK;
 }
@@ -296,8 +285,7 @@ static tg_status compare_batches(tg_step *s, bool *is_empty) {
     const int ranks = tg_comm_ranks(others(s));
     const bool is_whole = own == s->config.fno->run.program.whole && !s->capture.has_failed;
     double votes[2] = {(double)own, own == 0 ? ranks + 1 : is_whole ? 0 : 1};
-    const tg_tensor values = {.dtype = TG_F64, .shape = {1, {2}}, .data = votes};
-    const tg_status status = tg_comm_all_reduce(others(s), TG_COMM_SUM, &values);
+    const tg_status status = tg_comm_all_reduce_f64(others(s), TG_COMM_SUM, 2, votes);
     s->samples = (int64_t)votes[0];
     s->fits_capture = s->fits_capture && votes[1] == 0.0;
     *is_empty = votes[1] > ranks;

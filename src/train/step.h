@@ -108,22 +108,15 @@ void tg_rollout_destroy(tg_rollout **rollout);
 /* Sets the steps of the next rollout, at most those of the config. */
 TG_NODISCARD tg_status tg_rollout_set_steps(tg_rollout *r, int64_t steps);
 
-/* How the loss of every step is computed, with gradients times `scale`. */
-typedef struct tg_rollout_loss {
-    const tg_loss_config *config;
-    double scale;
-    double *loss; /* (steps of the config) on the backend */
-} tg_rollout_loss;
-
 /* All steps from x (batch, in_channels, grid..) and target (batch, steps * out_channels, grid..),
- * both on the backend, unchanged until backward. tg_rollout_losses: losses that count. */
+ * both on the backend, as is losses (steps of the config), unchanged until backward. Gradients are
+ * times `scale`. tg_rollout_losses: losses that count. */
 TG_NODISCARD tg_status tg_rollout_forward(tg_rollout *r, const tg_tensor *x,
-                                          const tg_tensor *target, const tg_rollout_loss *loss);
+                                          const tg_tensor *target, double scale, double *losses);
 int64_t tg_rollout_losses(const tg_rollout *r);
 
 /* With TG_ROLLOUT_ALL the sink gets every gradient once per step. */
-TG_NODISCARD tg_status tg_rollout_backward(tg_rollout *r, const tg_rollout_loss *loss,
-                                           const tg_grad_sink *sink);
+TG_NODISCARD tg_status tg_rollout_backward(tg_rollout *r, const tg_grad_sink *sink);
 
 /* ---- of a run ---- */
 

@@ -51,9 +51,8 @@ static tg_status compare_data(const tg_trainer *t) {
 /* For normalizers of slabs: a tg_normalizer_team's add_up, of all ranks. */
 static tg_status add_up(void *user, tg_status status, int64_t count, double *values) {
     const tg_trainer *t = user;
-    const tg_tensor sums = {.dtype = TG_F64, .shape = {1, {count}}, .data = values};
     TG_CALL(tg_trainer_agree(t, tg_context_adopt(t->ctx, &t->reader, status)));
-    return tg_comm_all_reduce(t->comm, TG_COMM_SUM, &sums);
+    return tg_comm_all_reduce_f64(t->comm, TG_COMM_SUM, count, values);
 }
 
 static tg_status fit_encoders(tg_trainer *t) {
@@ -244,12 +243,12 @@ static tg_status count_parts(tg_trainer *t, const tg_settings *settings, int *ou
  * same part, once all ranks agree on the number. */
 static tg_status split_ranks(tg_trainer *t, const tg_settings *settings, tg_status status) {
     double parts = 1.0;
-    const tg_tensor most = {.dtype = TG_F64, .shape = {1, {1}}, .data = &parts};
     int own = 1;
     status = status == TG_OK ? count_parts(t, settings, &own) : status;
     parts = own;
     TG_CALL(tg_trainer_agree(t, status));
-    TG_CALL(tg_comm_is_alone(t->comm) ? TG_OK : tg_comm_all_reduce(t->comm, TG_COMM_MAX, &most));
+    TG_CALL(tg_comm_is_alone(t->comm) ? TG_OK
+                                      : tg_comm_all_reduce_f64(t->comm, TG_COMM_MAX, 1, &parts));
     t->split = (nn_split){.parts = (int)parts};
     if (!nn_is_split(&t->split)) {
         return TG_OK;

@@ -223,7 +223,7 @@ TG_NODISCARD tg_status tg_run_explain(tg_context *ctx, const tg_run_config *conf
 TG_NODISCARD tg_status tg_run_choose_split(tg_context *ctx, const tg_settings *settings, int ranks,
                                            int local_ranks, int *out);
 
-/* tg_train_plan of one rank, `parts` of which share a sample. */
+/* tg_train_plan of one rank, `parts` of which share a sample, by complete settings. */
 TG_NODISCARD tg_status tg_train_plan_rank(tg_context *ctx, const tg_settings *settings, int ranks,
                                           int parts, int rank, tg_train_memory *out);
 

@@ -75,8 +75,8 @@ static int check_reductions(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_
     }
     fill(dtype, rank, n, x);
     errors += tg_comm_reduce_scatter(comm, op, &values) != TG_OK;
-    const tg_comm_part part = tg_comm_get_part(comm, n, rank);
-    for (int64_t i = part.first; i < part.first + part.count; i++) {
+    const tg_range part = tg_partition(n, 1, ranks, rank);
+    for (int64_t i = part.begin; i < part.end; i++) {
         errors += read(dtype, x, i) != expected(ranks, op, i);
     }
     return errors;
@@ -110,17 +110,17 @@ static int check_copies(tg_comm *comm, int64_t n) {
         }
     }
     int64_t whole = 0;
-    const tg_comm_part part = tg_comm_get_part(comm, n, rank);
+    const tg_range part = tg_partition(n, 1, ranks, rank);
     for (int64_t i = 0; i < n; i++) {
-        x[i] = (int16_t)(i >= part.first && i < part.first + part.count ? 3 * i : -1);
+        x[i] = (int16_t)(i >= part.begin && i < part.end ? 3 * i : -1);
     }
     errors += tg_comm_all_gather(comm, &values) != TG_OK;
     for (int64_t i = 0; i < n; i++) {
         errors += x[i] != (int16_t)(3 * i);
     }
     for (int r = 0; r < ranks; r++) {
-        errors += tg_comm_get_part(comm, n, r).first != whole;
-        whole += tg_comm_get_part(comm, n, r).count;
+        errors += tg_partition(n, 1, ranks, r).begin != whole;
+        whole = tg_partition(n, 1, ranks, r).end;
     }
     return errors + (whole != n);
 }

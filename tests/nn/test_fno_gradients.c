@@ -272,8 +272,8 @@ static void build_web(const nn_model *model, nn_program *p) {
     const int h = nn_add_activation(p, nn_boundary(p, nn_fno_convolve(p, &b[0], x, x)));
     const int mixed = nn_add_channel_mlp(p, &b[0].mlp, 0, h);
     nn_scope(p, 2, "block 2");
-    int z =
-        nn_add_inverse(p, nn_add_contract(p, &b[1].conv, nn_add_transform(p, b[1].conv.modes, x)));
+    int z = nn_add_contract(p, &b[1].conv, nn_add_transform(p, b[1].conv.modes, x));
+    z = nn_add_inverse_on(p, p->values[x].grid, z);
     z = nn_add_skip(p, &b[1].fno_skip, h, nn_add_bias(p, b[1].conv.bias, z));
     z = nn_add_channel_mlp(p, &b[1].mlp, 1, nn_add_activation(p, nn_boundary(p, z)));
     z = nn_add_skip(p, &b[0].mlp_skip, mixed, z);
@@ -286,7 +286,7 @@ static void build_web(const nn_model *model, nn_program *p) {
 /* The passes know no architecture: whatever a builder lists is differentiated, and checkpointing
  * changes memory and not numbers. */
 TEST(any_shape) {
-    static const nn_architecture web = {.name = "web", .build = build_web};
+    static const nn_architecture web = {.build = build_web};
     static const char *const kinds[] = {"off", "block", "minimal"};
     static const char *const settings[] = {
         "", ", \"stabilizer\": \"tanh\", \"channel_mlp_skip\": \"linear\"",

@@ -306,11 +306,11 @@ TEST(refusals) {
     expect_refused(ctx, &model, &without,
                    "a layer of kind norm, which the backend cpu cannot compute");
 
-    const nn_architecture sum = {.name = "sum", .build = build_shared_sum};
+    const nn_architecture sum = {.build = build_shared_sum};
     model.architecture = &sum;
     expect_refused(ctx, &model, be, "an op of kind skip adds to a value that is read again later");
 
-    const nn_architecture parameter = {.name = "parameter", .build = build_shared_parameter};
+    const nn_architecture parameter = {.build = build_shared_parameter};
     model.architecture = &parameter;
     expect_refused(ctx, &model, be,
                    "the gradient of fno_blocks.channel_mlp.0.fcs.0.weight would leave before");

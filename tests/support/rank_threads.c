@@ -202,6 +202,13 @@ fail:
     return status;
 }
 
+static tg_status run(tg_comm *comm, const tg_comm_call *call, int64_t n, void *x) {
+    return call->kind == TG_BROADCAST
+               ? broadcast(comm, call->root, n, x)
+               : reduce(comm, call->op, call->kind == TG_REDUCE ? call->root : -1, call->dtype, n,
+                        x);
+}
+
 static tg_status begin_exchange(tg_comm *comm, const tg_comm_pair *pair) {
     tg_comm_group *group = comm->state;
     const shown *other = &group->at[pair->from];
@@ -229,11 +236,8 @@ static void leave(tg_comm *comm) {
     pthread_mutex_unlock(&group->mutex);
 }
 
-static const tg_comm_ops part_ops = {.reduce = reduce,
-                                     .broadcast = broadcast,
-                                     .begin_exchange = begin_exchange,
-                                     .barrier = barrier,
-                                     .end_all = leave};
+static const tg_comm_ops part_ops = {
+    .run = run, .begin_exchange = begin_exchange, .barrier = barrier, .end_all = leave};
 
 /* One part of all ranks, which meet in turn with those of the whole. */
 static tg_status split(tg_comm *comm, int color, int ranks, tg_comm *sub) {
@@ -248,8 +252,7 @@ static tg_status split(tg_comm *comm, int color, int ranks, tg_comm *sub) {
     return TG_OK;
 }
 
-static const tg_comm_ops thread_ops = {.reduce = reduce,
-                                       .broadcast = broadcast,
+static const tg_comm_ops thread_ops = {.run = run,
                                        .begin_exchange = begin_exchange,
                                        .barrier = barrier,
                                        .split = split,

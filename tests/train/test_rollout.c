@@ -105,6 +105,7 @@ static problem make_problem(const char *backend, int number, tg_rollout_gradient
     }
     const tg_step_config step = {.size = sizeof step,
                                  .fno = p.fno,
+                                 .loss = p.loss,
                                  .rollout_steps = STEPS,
                                  .rollout_gradients = gradients,
                                  .x_normalizer = p.normalizer[0],
@@ -126,11 +127,10 @@ static void free_problem(problem *p) {
 }
 
 static double forward(problem *p) {
-    const tg_rollout_loss loss = {&p->loss, 1.0, p->losses};
     const int64_t count = tg_rollout_losses(p->rollout);
     double sum = 0.0;
     tg_fno_set_step(p->fno, 5); /* the same dropout each time */
-    net_ok(p->ctx, tg_rollout_forward(p->rollout, &p->x, &p->target, &loss));
+    net_ok(p->ctx, tg_rollout_forward(p->rollout, &p->x, &p->target, 1.0, p->losses));
     for (int64_t i = 0; i < count; i++) {
         sum += p->losses[i] / (double)count;
     }
@@ -138,9 +138,8 @@ static double forward(problem *p) {
 }
 
 static void backward(problem *p) {
-    const tg_rollout_loss loss = {&p->loss, 1.0, p->losses};
     const tg_grad_sink sink = {.receive = add, .user = p};
-    net_ok(p->ctx, tg_rollout_backward(p->rollout, &loss, &sink));
+    net_ok(p->ctx, tg_rollout_backward(p->rollout, &sink));
     assert_int_equal(tg_fno_step(p->fno), 6); /* one training step, however many in it */
 }
 

@@ -15,80 +15,64 @@
  *
  *   u = norm(act(x)),  z1 = norm(act(convolution(u) + fno_skip(u))),
  *   next x = channel MLP(z1) + channel_mlp_skip(u)
- */
+ *
+ * The original one has no channel MLPs (fno.use_channel_mlp: false): a block ends with its first
+ * activation and, with fno.preactivation, with convolution(u) + fno_skip(u). */
 #include <stdio.h>
 
 #include "nn/models/models.h"
 
 /* ---- parameters ---- */
 
-static void declare_stack(nn_model *model, nn_declare_block_fn *declare_block) {
+void nn_fno_declare_block(nn_model *model, const nn_block_shape *shape, nn_block *block) {
+    const tg_fno_config *config = &model->config;
+    const int64_t in = shape->in, out = shape->out;
+    const int norms = config->use_channel_mlp ? 2 : 1;
+    char module[64];
+    snprintf(module, sizeof module, "%s.convs.%d", shape->module, shape->index);
+    nn_declare_conv(model, module, in, out, shape->n_modes, &block->conv);
+    snprintf(module, sizeof module, "%s.fno_skips.%d", shape->module, shape->index);
+    nn_declare_skip(model, module, config->fno_skip, in, out, &block->fno_skip);
+    if (config->use_channel_mlp) {
+        snprintf(module, sizeof module, "%s.channel_mlp.%d", shape->module, shape->index);
+        nn_declare_mlp(model, module, out, nn_mlp_hidden(config, out), out, &block->mlp);
+        snprintf(module, sizeof module, "%s.channel_mlp_skips.%d", shape->module, shape->index);
+        nn_declare_skip(model, module, config->channel_mlp_skip, in, out, &block->mlp_skip);
+    }
+    for (int n = 0; n < norms; n++) {
+        snprintf(module, sizeof module, "%s.norm.%d", shape->module, norms * shape->index + n);
+        nn_declare_norm(model, module, out, &block->norm[n]);
+    }
+}
+
+static void declare_stack(nn_model *model) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
     const int layers = (int)config->n_layers;
     for (int l = 0; l < layers; l++) {
         const nn_block_shape shape = {"fno_blocks", l, channels, channels, config->n_modes};
         model->blocks[l] = (nn_block){.number = l, .activates = l + 1 < layers};
-        declare_block(model, &shape, &model->blocks[l]);
+        nn_fno_declare_block(model, &shape, &model->blocks[l]);
     }
 }
 
-void nn_fno_declare(nn_model *model, nn_declare_block_fn *declare_block) {
+void nn_fno_declare(nn_model *model) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
     nn_declare_mlp(model, "lifting", model->embedded_channels, nn_lifting_hidden(config), channels,
                    &model->lifting);
     model->lifting.act = model->act;
-    declare_stack(model, declare_block);
+    declare_stack(model);
     nn_declare_mlp(model, "projection", channels, nn_projection_hidden(config),
                    config->out_channels, &model->projection);
     model->projection.act = model->act;
 }
 
-void nn_fno_declare_conv(nn_model *model, const nn_block_shape *shape, nn_block *block) {
-    char module[64];
-    snprintf(module, sizeof module, "%s.convs.%d", shape->module, shape->index);
-    nn_declare_conv(model, module, shape->in, shape->out, shape->n_modes, &block->conv);
-    snprintf(module, sizeof module, "%s.fno_skips.%d", shape->module, shape->index);
-    nn_declare_skip(model, module, model->config.fno_skip, shape->in, shape->out, &block->fno_skip);
-}
-
-void nn_fno_declare_block(nn_model *model, const nn_block_shape *shape, nn_block *block) {
-    const tg_fno_config *config = &model->config;
-    const int64_t out = shape->out;
-    char module[64];
-    nn_fno_declare_conv(model, shape, block);
-    snprintf(module, sizeof module, "%s.channel_mlp.%d", shape->module, shape->index);
-    nn_declare_mlp(model, module, out, nn_mlp_hidden(config, out), out, &block->mlp);
-    snprintf(module, sizeof module, "%s.channel_mlp_skips.%d", shape->module, shape->index);
-    nn_declare_skip(model, module, config->channel_mlp_skip, shape->in, out, &block->mlp_skip);
-    for (int n = 0; n < 2; n++) {
-        snprintf(module, sizeof module, "%s.norm.%d", shape->module, 2 * shape->index + n);
-        nn_declare_norm(model, module, out, &block->norm[n]);
-    }
-}
-
-static void declare(nn_model *model) {
-    nn_fno_declare(model, nn_fno_declare_block);
-}
-
 /* ---- the program ---- */
 
-int nn_fno_activate(nn_program *p, const nn_block *block, int x) {
+/* act(x), or x in the last block. */
+static int activate(nn_program *p, const nn_block *block, int x) {
     return block->activates ? nn_add_activation(p, x) : x;
-}
-
-int nn_fno_preactivate(nn_program *p, const nn_block *block, int x) {
-    if (!p->model->config.preactivation) {
-        return x;
-    }
-    nn_phase_begin(p, "transform", "skips");
-    return nn_add_norm(p, &block->norm[0], nn_add_activation(p, x));
-}
-
-int nn_fno_resample(nn_program *p, nn_grid grid, int x) {
-    nn_phase_begin(p, "transform", "skips");
-    return nn_add_resample(p, grid, x);
 }
 
 int nn_fno_convolve(nn_program *p, const nn_block *block, int x, int u) {
@@ -105,12 +89,18 @@ int nn_fno_convolve(nn_program *p, const nn_block *block, int x, int u) {
 }
 
 int nn_fno_build_block(nn_program *p, const nn_block *block, nn_grid grid, int x) {
-    const bool is_pre = p->model->config.preactivation;
-    x = nn_fno_preactivate(p, block, x);
-    const int u = nn_fno_resample(p, grid, x);
+    const tg_fno_config *config = &p->model->config;
+    const bool is_pre = config->preactivation;
+    nn_phase_begin(p, "transform", "skips");
+    x = is_pre ? nn_add_norm(p, &block->norm[0], nn_add_activation(p, x)) : x;
+    const int u = nn_add_resample(p, grid, x);
     int z = nn_fno_convolve(p, block, x, u);
+    if (!config->use_channel_mlp) {
+        z = nn_boundary(p, z);
+        return is_pre ? z : activate(p, block, z);
+    }
     nn_phase_begin(p, "mixing", "mixing");
-    z = nn_fno_activate(p, block, z);
+    z = activate(p, block, z);
     z = is_pre ? nn_add_norm(p, &block->norm[1], z) : z;
     z = nn_add_channel_mlp(p, &block->mlp, block->number, z);
     nn_phase_begin(p, "mixing", "skips");
@@ -120,63 +110,50 @@ int nn_fno_build_block(nn_program *p, const nn_block *block, nn_grid grid, int x
     }
     nn_phase_begin(p, "mixing", "mixing");
     z = nn_boundary(p, nn_add_norm(p, &block->norm[1], z));
-    return nn_fno_activate(p, block, z);
+    return activate(p, block, z);
 }
 
 /* All blocks, between padding and cropping. */
-static int build_stack(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
-                       int x) {
+static int build_stack(const nn_model *model, nn_program *p, int x) {
     const int layers = (int)model->config.n_layers;
     x = nn_add_pad(p, x);
     for (int l = 0; l < layers; l++) {
         char name[24];
         snprintf(name, sizeof name, "block %d", l + 1);
         nn_scope(p, l + 1, name);
-        x = build_block(p, &model->blocks[l], p->values[x].grid, x);
+        x = nn_fno_build_block(p, &model->blocks[l], p->values[x].grid, x);
     }
     nn_scope(p, layers + 1, NULL);
     nn_phase_begin(p, "projection", "projection");
     return nn_add_crop(p, p->domain.grid, x);
 }
 
-int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
-                        int x) {
+int nn_fno_build_blocks(const nn_model *model, nn_program *p, int x) {
     nn_phase_begin(p, "lifting", "lifting");
-    return build_stack(model, p, build_block, nn_add_mlp(p, &model->lifting, NN_ACTIVATION, x));
-}
-
-void nn_fno_build(const nn_model *model, nn_program *p, nn_build_block_fn *build_block) {
-    nn_phase_begin(p, "embedding", "embedding");
-    const int x = nn_add_embed(p, nn_add_input(p));
-    const int y = nn_fno_build_blocks(model, p, build_block, x);
-    p->output = nn_add_join(p, nn_add_mlp(p, &model->projection, NN_DATA, y));
+    return build_stack(model, p, nn_add_mlp(p, &model->lifting, NN_ACTIVATION, x));
 }
 
 static void build(const nn_model *model, nn_program *p) {
-    nn_fno_build(model, p, nn_fno_build_block);
+    nn_phase_begin(p, "embedding", "embedding");
+    const int x = nn_fno_build_blocks(model, p, nn_add_embed(p, nn_add_input(p)));
+    p->output = nn_add_join(p, nn_add_mlp(p, &model->projection, NN_DATA, x));
 }
 
-static const nn_architecture with_mlp = {.name = "fno", .declare = declare, .build = build};
+static const nn_architecture fno = {.declare = nn_fno_declare, .build = build};
 
 /* ---- blocks alone ---- */
-
-static void declare_blocks_only(nn_model *model) {
-    declare_stack(model, nn_fno_declare_block);
-}
 
 static void build_blocks_only(const nn_model *model, nn_program *p) {
     nn_phase_begin(p, "input", "input");
     const int x = nn_boundary(p, nn_add_embed(p, nn_add_input(p)));
-    p->output = nn_add_join(p, build_stack(model, p, nn_fno_build_block, x));
+    p->output = nn_add_join(p, build_stack(model, p, x));
 }
 
-static const nn_architecture blocks_only = {
-    .name = "blocks", .declare = declare_blocks_only, .build = build_blocks_only};
+static const nn_architecture blocks_only = {.declare = declare_stack, .build = build_blocks_only};
 
 const nn_architecture *nn_architecture_of(const tg_fno_config *config) {
     return config->blocks_only                            ? &blocks_only
            : config->architecture == TG_ARCHITECTURE_GINO ? &nn_architecture_gino
            : config->architecture == TG_ARCHITECTURE_UNO  ? &nn_architecture_uno
-           : config->use_channel_mlp                      ? &with_mlp
-                                                          : &nn_architecture_fno_without_mlp;
+                                                          : &fno;
 }

@@ -51,21 +51,18 @@ static void declare(nn_model *model) {
     const tg_gno_config in = in_gno_of(config), out = out_gno_of(config);
     nn_declare_gno(model, "gno_in", &in, NN_TO_GRID, &model->gno[NN_TO_GRID]);
     nn_declare_gno(model, "gno_out", &out, NN_TO_QUERIES, &model->gno[NN_TO_QUERIES]);
-    nn_fno_declare(model, config->use_channel_mlp ? nn_fno_declare_block
-                                                  : nn_fno_declare_block_without_mlp);
+    nn_fno_declare(model);
 }
 
 static void build(const nn_model *model, nn_program *p) {
     const tg_fno_config *config = &model->config;
     nn_phase_begin(p, "graph kernel to the grid", "graph kernel to the grid");
     int x = nn_add_gno(p, &model->gno[NN_TO_GRID], false, nn_add_input(p));
-    x = nn_add_features(p, x);
-    x = nn_fno_build_blocks(
-        model, p, config->use_channel_mlp ? nn_fno_build_block : nn_fno_build_block_without_mlp, x);
+    x = nn_fno_build_blocks(model, p, nn_add_features(p, x));
     nn_phase_begin(p, "graph kernel to the queries", "graph kernel to the queries");
     x = nn_add_gno(p, &model->gno[NN_TO_QUERIES], config->out_gno_tanh == TG_GNO_TANH_LATENT, x);
     nn_phase_begin(p, "projection", "projection");
     p->output = nn_add_mlp(p, &model->projection, NN_DATA, x);
 }
 
-const nn_architecture nn_architecture_gino = {.name = "gino", .declare = declare, .build = build};
+const nn_architecture nn_architecture_gino = {.declare = declare, .build = build};

@@ -16,10 +16,6 @@
 
 #include "nn/models/models.h"
 
-static nn_declare_block_fn *declare_of(const tg_fno_config *config) {
-    return config->use_channel_mlp ? nn_fno_declare_block : nn_fno_declare_block_without_mlp;
-}
-
 /* Whether a later layer reads the output of this one. */
 static bool is_read_later(const tg_fno_config *config, int layer) {
     bool is_read = false;
@@ -43,7 +39,7 @@ static void declare(nn_model *model) {
             module, 0, channels + (from < 0 ? 0 : config->uno_out_channels[from]),
             config->uno_out_channels[l], config->uno_n_modes + l * config->n_dim};
         model->blocks[l] = (nn_block){.number = l};
-        declare_of(config)(model, &shape, &model->blocks[l]);
+        nn_fno_declare_block(model, &shape, &model->blocks[l]);
         channels = shape.out;
     }
     for (int l = 0; l < layers; l++) {
@@ -102,8 +98,7 @@ static void build(const nn_model *model, nn_program *p) {
             x = nn_add_concat(p, x, nn_add_resample(p, p->values[x].grid, skipped[from]));
         }
         const nn_grid grid = next_grid(p, l, first, p->values[x].grid);
-        x = (config->use_channel_mlp ? nn_fno_build_block
-                                     : nn_fno_build_block_without_mlp)(p, block, grid, x);
+        x = nn_fno_build_block(p, block, grid, x);
         if (is_read_later(config, l)) {
             nn_phase_begin(p, "horizontal skip", "horizontal skip");
             skipped[l] = nn_add_map(p, &block->horizontal, x);
@@ -114,4 +109,4 @@ static void build(const nn_model *model, nn_program *p) {
     p->output = nn_add_mlp(p, &model->projection, NN_DATA, nn_add_crop(p, p->domain.grid, x));
 }
 
-const nn_architecture nn_architecture_uno = {.name = "uno", .declare = declare, .build = build};
+const nn_architecture nn_architecture_uno = {.declare = declare, .build = build};

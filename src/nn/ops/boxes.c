@@ -4,7 +4,8 @@
 
 #include "nn/ops.h"
 
-static tg_status copy_box(tg_fno *fno, const nn_op *op, bool pad) {
+static tg_status copy_box(tg_fno *fno, const nn_op *op) {
+    const bool pad = op->kind == NN_PAD;
     const bool both = fno->model.config.domain_padding_mode == TG_PADDING_SYMMETRIC;
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
     const nn_value *y = &fno->run.program.values[op->out[0]];
@@ -34,14 +35,6 @@ static tg_status copy_box(tg_fno *fno, const nn_op *op, bool pad) {
     return fno->be->ops->box_copy(fno->be, &box);
 }
 
-static tg_status run_pad(tg_fno *fno, const nn_op *op) {
-    return copy_box(fno, op, true);
-}
-
-static tg_status run_crop(tg_fno *fno, const nn_op *op) {
-    return copy_box(fno, op, false);
-}
-
 /* x itself if it is on that grid. */
 static int add(nn_program *p, nn_kind kind, int x, nn_grid grid) {
     if (memcmp(p->values[x].grid.size, grid.size, sizeof grid.size) == 0) {
@@ -57,9 +50,9 @@ static int back(nn_program *p, const nn_op *op, nn_request ask) {
 }
 
 const nn_kind_row nn_kind_pad = {
-    .name = "pad", .slot = NN_SLOT(box_copy), .run = run_pad, .back = back};
+    .name = "pad", .slot = NN_SLOT(box_copy), .run = copy_box, .back = back};
 const nn_kind_row nn_kind_crop = {
-    .name = "crop", .slot = NN_SLOT(box_copy), .run = run_crop, .back = back};
+    .name = "crop", .slot = NN_SLOT(box_copy), .run = copy_box, .back = back};
 
 int nn_add_pad(nn_program *p, int x) {
     const int y = add(p, NN_PAD, x, nn_padded(p->model, p->values[x].grid));

@@ -124,30 +124,23 @@ int nn_add_embed(nn_program *p, int x) {
 
 /* ---- join and split: planes to pairs and back ---- */
 
-static tg_status run_join(tg_fno *fno, const nn_op *op) {
-    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
-    const tg_planes join = {x->dtype,
-                            fno->run.batch * x->channels * x->points,
-                            {x->data, nn_plane(fno, op->in[NN_X], 1)},
-                            {nn_data(fno, op->out[0])}};
-    return fno->be->ops->planes(fno->be, &join);
-}
-
-static tg_status run_split(tg_fno *fno, const nn_op *op) {
-    const nn_value *y = &fno->run.program.values[op->out[0]];
-    const tg_planes split = {y->dtype,
-                             fno->run.batch * y->channels * y->points,
-                             {nn_data(fno, op->in[NN_X])},
-                             {y->data, nn_plane(fno, op->out[0], 1)}};
-    return fno->be->ops->planes(fno->be, &split);
+static tg_status run_planes(tg_fno *fno, const nn_op *op) {
+    const bool joins = op->kind == NN_JOIN;
+    const int x = op->in[NN_X], y = op->out[0];
+    const nn_value *v = &fno->run.program.values[joins ? x : y];
+    const tg_planes call = {v->dtype,
+                            fno->run.batch * v->channels * v->points,
+                            {nn_data(fno, x), joins ? nn_plane(fno, x, 1) : NULL},
+                            {nn_data(fno, y), joins ? NULL : nn_plane(fno, y, 1)}};
+    return fno->be->ops->planes(fno->be, &call);
 }
 
 const nn_kind_row nn_kind_join = {.name = "join",
                                   .slot = NN_SLOT(planes),
-                                  .run = run_join,
+                                  .run = run_planes,
                                   .back = nn_back_of_dy,
                                   .backward = NN_SPLIT};
-const nn_kind_row nn_kind_split = {.name = "split", .slot = NN_SLOT(planes), .run = run_split};
+const nn_kind_row nn_kind_split = {.name = "split", .slot = NN_SLOT(planes), .run = run_planes};
 
 int nn_add_join(nn_program *p, int x) {
     if (p->model->planes == 1) {

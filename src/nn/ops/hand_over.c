@@ -3,7 +3,7 @@
  * spectral weights go as factors. */
 #include "nn/ops.h"
 
-enum { TOGETHER = 64 };
+enum { BATCH_SIZE = 64 };
 
 size_t nn_gradient_span(const nn_model *model, int first, int count) {
     if (count < 1) {
@@ -46,7 +46,7 @@ static tg_status send(const tg_grad_sink *sink, int count, const tg_gradient *gr
 /* Together with those of the ops that follow, which then have nothing to do. */
 static tg_status run(tg_fno *fno, const nn_op *op) {
     const nn_program *program = &fno->run.program;
-    tg_gradient gradients[TOGETHER];
+    tg_gradient gradients[BATCH_SIZE];
     int count = 0;
     if (op > program->ops && op[-1].kind == NN_HAND_OVER) {
         return TG_OK;
@@ -59,7 +59,7 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
                                                .shape = param->shape,
                                                .dense = nn_gradient(fno, i),
                                                .place = fno->be->ops->place};
-            if (count == TOGETHER) {
+            if (count == BATCH_SIZE) {
                 TG_CALL(send(fno->run.call.sink, count, gradients));
                 count = 0;
             }

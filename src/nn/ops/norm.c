@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/minmax.h"
+#include "dist/comm.h"
 #include "nn/ops.h"
 
 static tg_norm slot_op(const tg_fno *fno, const nn_op *op, int stats) {
@@ -24,18 +25,13 @@ static tg_norm slot_op(const tg_fno *fno, const nn_op *op, int stats) {
 
 enum { GROUPS_AT_ONCE = 256 };
 
-static tg_status add_up(const tg_fno *fno, double *sums, int64_t count) {
-    const tg_tensor values = {.dtype = TG_F64, .shape = {1, {count}}, .data = sums};
-    return tg_comm_all_reduce(fno->model.split.comm, TG_COMM_SUM, &values);
-}
-
 /* Means of this slab, one or two for each group, to those of all; `share` of the points are here.
  */
 static tg_status average(const tg_fno *fno, double share, double *means, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         means[i] *= share;
     }
-    return add_up(fno, means, count);
+    return tg_comm_all_reduce_f64(fno->model.split.comm, TG_COMM_SUM, count, means);
 }
 
 /* Mean and 1 / sqrt(variance + eps) of the slab to those of all. */

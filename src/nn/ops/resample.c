@@ -8,7 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/minmax.h"
 #include "nn/ops.h"
 #include "nn/program.h"
@@ -28,60 +27,18 @@ static double linear(double t) {
     return fmax(0.0, 1.0 - fabs(t));
 }
 
-/* A[j, i]. Points beyond an edge count as the one at it. */
-static double entry(const nn_resampling *r, int64_t j, int64_t i) {
-    const double at = r->to > 1 ? (double)(j * (r->from - 1)) / (double)(r->to - 1) : 0.0;
-    const int64_t below = (int64_t)floor(at);
+/* A[j, i] at j, i in this order. Points beyond an edge count as the one at it. */
+tg_scalar nn_resampling_entry(const void *of, int64_t at) {
+    const nn_resampling *r = of;
+    const int64_t j = at / r->from, i = at % r->from;
+    const double x = r->to > 1 ? (double)(j * (r->from - 1)) / (double)(r->to - 1) : 0.0;
+    const int64_t below = (int64_t)floor(x);
     double sum = 0.0;
     for (int64_t k = below - 1; k <= below + 2; k++) {
         const int64_t inside = k < 0 ? 0 : k < r->from ? k : r->from - 1;
-        sum += inside == i ? (r->is_cubic ? cubic : linear)(at - (double)k) : 0.0;
+        sum += inside == i ? (r->is_cubic ? cubic : linear)(x - (double)k) : 0.0;
     }
-    return sum;
-}
-
-static int64_t entries(const nn_resampling *r) {
-    return r->from * r->to;
-}
-
-size_t nn_resampling_bytes(const nn_program *program) {
-    size_t bytes = 0;
-    for (int i = 0; i < program->resampling_count; i++) {
-        bytes += tg_align((size_t)entries(&program->resamplings[i]) *
-                          tg_dtype_size(program->model->config.dtype));
-    }
-    return bytes;
-}
-
-/* Computes a matrix piece by piece. */
-static tg_status fill(const tg_fno *fno, const nn_resampling *r) {
-    enum { PIECE = 512 };
-    const bool is_wide = fno->model.config.dtype == TG_F64;
-    float narrow[PIECE];
-    double wide[PIECE];
-    for (int64_t first = 0; first < entries(r); first += PIECE) {
-        const int64_t count = tg_min(entries(r) - first, PIECE);
-        for (int64_t k = 0; k < count; k++) {
-            wide[k] = entry(r, (first + k) / r->from, (first + k) % r->from);
-            narrow[k] = (float)wide[k];
-        }
-        TG_CALL(fno->be->ops->upload(fno->be, nn_element(fno->model.config.dtype, r->matrix, first),
-                                     is_wide ? (const void *)wide : narrow,
-                                     (size_t)count * tg_dtype_size(fno->model.config.dtype)));
-    }
-    return TG_OK;
-}
-
-tg_status nn_resampling_fill(tg_fno *fno, void *memory) {
-    nn_program *p = &fno->run.program;
-    char *next = memory;
-    for (int i = 0; i < p->resampling_count; i++) {
-        p->resamplings[i].matrix = next;
-        next +=
-            tg_align((size_t)entries(&p->resamplings[i]) * tg_dtype_size(fno->model.config.dtype));
-        TG_CALL(fill(fno, &p->resamplings[i]));
-    }
-    return TG_OK;
+    return (tg_scalar){.re = sum};
 }
 
 /* ---- the op ---- */
@@ -147,9 +104,7 @@ static int find(nn_program *p, nn_resampling r) {
             return i;
         }
     }
-    const tg_status status = NN_GROW(p, resamplings, resampling);
-    if (status != TG_OK) {
-        p->status = p->status == TG_OK ? status : p->status;
+    if (nn_failed(p, NN_GROW(p, resamplings, resampling))) {
         return 0;
     }
     p->resamplings[p->resampling_count] = r;

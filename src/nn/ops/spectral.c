@@ -209,13 +209,6 @@ int nn_add_transform(nn_program *p, const int64_t *modes, int x) {
     return nn_is_split(&p->model->split) ? nn_add_to_modes(p, transform, y) : y;
 }
 
-int nn_add_inverse(nn_program *p, int spectrum) {
-    const int transform = p->values[spectrum].transform;
-    nn_grid grid = {{0}};
-    memcpy(grid.size, p->transforms[transform].desc.grid, sizeof grid.size);
-    return add_inverse(p, transform, grid, spectrum, 1.0, false);
-}
-
 int nn_add_inverse_on(nn_program *p, nn_grid grid, int spectrum) {
     const nn_value *v = &p->values[spectrum];
     const nn_transform from = p->transforms[v->transform];

@@ -13,11 +13,9 @@
  * adjoint of the other, frequencies other than 0 and N / 2 count twice. */
 #include <math.h>
 
-#include "base/memory.h"
 #include "base/minmax.h"
 #include "dist/comm.h"
 #include "nn/ops.h"
-#include "tensor/element.h"
 
 /* ---- the matrices ---- */
 
@@ -25,21 +23,13 @@ static int64_t entries(const nn_transform *t) {
     return t->first_modes * t->rows.count;
 }
 
-static size_t matrix_bytes(const nn_program *p, const nn_transform *t) {
-    return tg_align((size_t)((t->is_halved ? 2 : 1) * entries(t)) *
-                    tg_dtype_size(tg_dtype_complex(p->model->config.dtype)));
-}
-
-size_t nn_split_bytes(const nn_program *program) {
-    size_t bytes = 0;
-    for (int i = 0; nn_is_split(&program->model->split) && i < program->transform_count; i++) {
-        bytes += matrix_bytes(program, &program->transforms[i]);
-    }
-    return bytes;
+int64_t nn_split_entries(const nn_transform *t) {
+    return (t->is_halved ? 2 : 1) * entries(t);
 }
 
 /* Entry `at` of A or, after its last one, of the weighted matrix. */
-static tg_scalar entry(const nn_transform *t, int64_t at) {
+tg_scalar nn_split_entry(const void *of, int64_t at) {
+    const nn_transform *t = of;
     const bool is_weighted = at >= entries(t);
     const int64_t k = at % entries(t) / t->rows.count - t->first_span.mode;
     const int64_t n = t->rows.first + at % t->rows.count, f = t->frequency + k;
@@ -49,34 +39,6 @@ static tg_scalar entry(const nn_transform *t, int64_t at) {
     const double angle = -2.0 * 3.14159265358979323846 * (double)(f * n % t->n) / (double)t->n;
     const double weight = is_weighted && f != 0 && 2 * f != t->n ? 2.0 : 1.0;
     return (tg_scalar){weight * cos(angle), weight * sin(angle)};
-}
-
-/* Computes them piece by piece. */
-static tg_status fill(const tg_fno *fno, const nn_transform *t) {
-    enum { PIECE = 512 };
-    const tg_dtype dtype = tg_dtype_complex(fno->model.config.dtype);
-    double piece[2 * PIECE];
-    const int64_t all = (t->is_halved ? 2 : 1) * entries(t);
-    for (int64_t first = 0; first < all; first += PIECE) {
-        const int64_t count = tg_min(all - first, PIECE);
-        for (int64_t i = 0; i < count; i++) {
-            tg_store(dtype, piece, i, entry(t, first + i));
-        }
-        TG_CALL(fno->be->ops->upload(fno->be, nn_element(dtype, t->matrix, first), piece,
-                                     (size_t)count * tg_dtype_size(dtype)));
-    }
-    return TG_OK;
-}
-
-tg_status nn_split_fill(tg_fno *fno, void *memory) {
-    nn_program *p = &fno->run.program;
-    char *next = memory;
-    for (int i = 0; i < p->transform_count; i++) {
-        p->transforms[i].matrix = next;
-        next += matrix_bytes(p, &p->transforms[i]);
-        TG_CALL(fill(fno, &p->transforms[i]));
-    }
-    return TG_OK;
 }
 
 /* ---- the first dimension ---- */

@@ -125,17 +125,6 @@ static bool find_sum(const nn_program *p, const nn_links *links, nn_op *last, su
            (gate->params == 0 || gate->param > linear->param);
 }
 
-static bool is_read_after(const nn_program *p, const nn_op *op, int value) {
-    for (op++; op < p->ops + p->op_count; op++) {
-        for (int k = 0; k < NN_INPUTS; k++) {
-            if (op->in[k] == value) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* Hand-overs must follow all their gradients: moves that of op number `maker` to just after number
  * `last`, which moves forward. */
 static void move_hand_overs(nn_program *p, int maker, int last) {
@@ -150,7 +139,8 @@ static void move_hand_overs(nn_program *p, int maker, int last) {
 /* Fuses the sum whose last op is number i; false if there is none. */
 static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int i) {
     sum_ops sum;
-    if (!find_sum(p, links, &p->ops[i], &sum) || is_read_after(p, sum.last, sum.gate->in[NN_DY])) {
+    if (!find_sum(p, links, &p->ops[i], &sum) ||
+        nn_is_read(p, i + 1, p->op_count, sum.gate->in[NN_DY])) {
         return false;
     }
     nn_op back = *sum.linear;

@@ -130,23 +130,12 @@ static void copy(const state *s, nn_kind kind, int from, int to, const nn_op *be
     nn_op_append(s->p, &op);
 }
 
-static bool is_read_before(const nn_program *p, int end, int value) {
-    for (int i = 0; i < end; i++) {
-        for (int k = 0; k < NN_INPUTS; k++) {
-            if (p->ops[i].in[k] == value) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* Whether the op, a block, writes output k, one of its sums, quantized and in no other form. */
 static bool writes_quantized(const state *s, const nn_op *op, int k) {
     const nn_program *p = s->p;
     const int saved = s->saved[op->out[k]];
     if (op->kind != NN_BLOCK || k > 1 || p->values[saved].dtype != TG_U8 ||
-        is_read_before(&s->old, s->old.backward_begin, op->out[k])) {
+        nn_is_read(&s->old, 0, s->old.backward_begin, op->out[k])) {
         return false;
     }
     nn_op other = *op;
