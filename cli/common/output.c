@@ -269,8 +269,7 @@ void cli_listen(tg_log_fn log) {
     listener = log;
 }
 
-int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
-    *out = NULL;
+tg_context *cli_open_context(const cli_common *common, bool choose) {
     if (choose && common->threads != 1) {
         choose_waiting();
     }
@@ -291,21 +290,19 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
             cli_fail("ranks of a machine use its GPUs in turn: start no more than it has, or let "
                      "them share one with TGRAD_DEVICE=0");
         }
-        tg_context_destroy(&ctx);
-        return CLI_FAILED;
+        cli_exit(CLI_FAILED);
     }
-    opened = *out = ctx;
-    return CLI_OK;
+    opened = ctx;
+    return ctx;
 }
 
-int cli_open_host_context(const char *command, const cli_common *common, tg_context **out) {
+tg_context *cli_open_host_context(const char *command, const cli_common *common) {
     cli_common host = *common;
     host.backend = host.backend ? host.backend : "cpu";
     if (strcmp(host.backend, "cuda") == 0) {
-        *out = NULL;
-        return cli_usage(command, "works in host memory: --backend is ref or cpu, not cuda");
+        cli_misuse(command, "works in host memory: --backend is ref or cpu, not cuda");
     }
-    return cli_open_context(&host, true, out);
+    return cli_open_context(&host, true);
 }
 
 const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT]) {
@@ -361,13 +358,12 @@ int cli_write_file(const char *path, const void *bytes, size_t size) {
     return is_good ? CLI_OK : cli_fail("cannot write %s: %s", path, strerror(reason));
 }
 
-int cli_keep_file(const char *input, const char *output) {
+void cli_keep_file(const char *input, const char *output) {
     struct stat in, out;
-    const bool is_same = input && stat(input, &in) == 0 && stat(output, &out) == 0 &&
-                         in.st_dev == out.st_dev && in.st_ino == out.st_ino && S_ISREG(in.st_mode);
-    return is_same ? cli_fail("%s: it is an input and would be overwritten; choose another output",
-                              output)
-                   : CLI_OK;
+    if (input && stat(input, &in) == 0 && stat(output, &out) == 0 && in.st_dev == out.st_dev &&
+        in.st_ino == out.st_ino && S_ISREG(in.st_mode)) {
+        cli_die("%s: it is an input and would be overwritten; choose another output", output);
+    }
 }
 
 json_t *cli_json_object(void) {

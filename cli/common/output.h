@@ -63,11 +63,11 @@ bool cli_is_first(void);
 int cli_device(const cli_common *common);
 
 /* A context for `common`: threads, backend (only if the command names one or `choose` is set) and a
- * log to stderr. On failure the reason was printed, *out is NULL and CLI_FAILED comes back. */
-int cli_open_context(const cli_common *common, bool choose, tg_context **out);
+ * log to stderr. */
+tg_context *cli_open_context(const cli_common *common, bool choose);
 /* The same for `command`, which computes on arrays in host memory: cpu unless ref is asked for; a
- * device is CLI_USAGE. */
-int cli_open_host_context(const char *command, const cli_common *common, tg_context **out);
+ * device is wrong usage. */
+tg_context *cli_open_host_context(const char *command, const cli_common *common);
 
 /* The chosen backend as reports name it: "cpu", and with its arithmetic where that can be chosen,
  * "cuda (tf32)". */
@@ -87,7 +87,7 @@ void cli_drop_notes(void);
 void cli_listen(tg_log_fn log);
 void cli_log(void *user, tg_log_level level, const char *message);
 /* Refuses to write `output` over the file that is read, NULL: none. */
-int cli_keep_file(const char *input, const char *output);
+void cli_keep_file(const char *input, const char *output);
 
 /* ---- JSON: values never fail (the program ends when memory does). ---- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "input_files.h"
+#include "run_settings.h"
 
 /* The settings that presets choose, and those of a GINO alone. */
 static const char *const preset_keys[] = {"fno.n_modes",
@@ -143,43 +144,42 @@ static cli_problem begin(const char *name) {
                          .loss = "h1"};
 }
 
-int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
-                     cli_problem *out) {
+/* `strict`: settings of the command line must concern the step. */
+static int read_problem(tg_context *ctx, const char *name, const tg_settings *settings, bool strict,
+                        cli_problem *out) {
     int code = CLI_OK;
     *out = begin(name);
     for (int names = 1; names >= 0; names--) { /* a method's name before all that changes it */
         for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
             const char *key = tg_settings_key(settings, i), *value = tg_settings_value(settings, i);
-            const bool is_name = strcmp(key, "opt.name") == 0;
-            out->method = is_name ? value : out->method;
-            if (is_name == (names == 1)) {
-                const char *origin = tg_settings_origin(settings, i);
-                code = apply(ctx, origin ? origin : name, key, value, false, out);
+            const char *origin = tg_settings_origin(settings, i);
+            if ((strcmp(key, "opt.name") == 0) == (names == 1)) {
+                const bool is_given = strict && strcmp(origin, name) != 0;
+                code = apply(ctx, origin, key, value, is_given, out);
             }
         }
     }
     return code == CLI_OK ? cli_code(ctx, finish(ctx, out)) : code;
 }
 
+int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
+                     cli_problem *out) {
+    const int code = read_problem(ctx, name, settings, false, out);
+    out->method = cli_setting_or(settings, "opt.name", out->method);
+    return code;
+}
+
 int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
                           const cli_args *args, cli_problem *out) {
-    *out = begin(name);
-    out->method = method;
     CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
     cli_check(tg_settings_create(ctx, &settings));
     cli_check(cli_preset_settings(name, settings));
-    int code = CLI_OK;
-    for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
-        code = apply(ctx, name, tg_settings_key(settings, i), tg_settings_value(settings, i), false,
-                     out);
-    }
-    code = code == CLI_OK ? apply(ctx, "--opt", "opt.name", method, true, out) : code;
-    code = code == CLI_OK ? apply(ctx, name, "opt.update_proj_gap", "4", true, out) : code;
-    for (int i = 0; i < args->override_count && code == CLI_OK; i++) {
-        const cli_override *o = &args->override[i];
-        code = apply(ctx, "command line", o->key, o->value, true, out);
-    }
-    return code == CLI_OK ? cli_code(ctx, finish(ctx, out)) : code;
+    cli_check(tg_settings_set(settings, "opt.name", method, "--opt"));
+    cli_check(tg_settings_set(settings, "opt.update_proj_gap", "4", name));
+    cli_check(cli_settings_override(settings, args));
+    const int code = read_problem(ctx, name, settings, true, out);
+    out->method = method;
+    return code;
 }
 
 /* ---- the optimizer ---- */

@@ -249,14 +249,18 @@ void *cli_grow(void *array, size_t count, size_t *capacity, size_t size) {
 }
 
 void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size) {
-    if (bytes->capacity - bytes->size < size) {
-        bytes->capacity = 2 * bytes->capacity + size;
+    if (bytes->capacity - bytes->size <= size) {
+        bytes->capacity = 2 * bytes->capacity + size + 64;
         bytes->data = cli_need(realloc(bytes->data, bytes->capacity));
     }
-    if (size > 0) {
-        memcpy(bytes->data + bytes->size, data, size);
-        bytes->size += size;
-    }
+    memcpy(bytes->data + bytes->size, data, size);
+    bytes->size += size;
+    bytes->data[bytes->size] = '\0';
+}
+
+void cli_bytes_free(cli_bytes *bytes) {
+    free(bytes->data);
+    *bytes = (cli_bytes){0};
 }
 
 /* ---- lists of words ---- */
@@ -314,8 +318,8 @@ char *cli_shell_word(const char *word) {
     for (const char *c = word; *c; c++) {
         cli_bytes_add(&quoted, *c == '\'' ? "'\\''" : c, *c == '\'' ? 4 : 1);
     }
-    cli_bytes_add(&quoted, "'", 2);
-    return (char *)quoted.data;
+    cli_bytes_add(&quoted, "'", 1);
+    return quoted.data;
 }
 
 char *cli_shell_words(const char *const *words, int count) {
@@ -325,6 +329,6 @@ char *cli_shell_words(const char *const *words, int count) {
         cli_bytes_add(&line, i > 0 ? " " : "", i > 0);
         cli_bytes_add(&line, word, strlen(word));
     }
-    cli_bytes_add(&line, "", 1);
-    return (char *)line.data;
+    cli_bytes_add(&line, "", 0); /* of no words */
+    return line.data;
 }

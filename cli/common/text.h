@@ -79,13 +79,14 @@ void *cli_need(void *memory); /* `memory`, which is not NULL */
 /* Grows an array by one item of `size` bytes, doubling its capacity when full. */
 void *cli_grow(void *array, size_t count, size_t *capacity, size_t size);
 
-/* Bytes that are added up; `data` is to be freed. */
+/* Bytes that are added up. */
 typedef struct cli_bytes {
-    unsigned char *data; /* (size) */
+    char *data; /* (size) and a zero, once anything was added */
     size_t size, capacity;
 } cli_bytes;
 
 void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size);
+void cli_bytes_free(cli_bytes *bytes);
 
 /* ---- lists of words ---- */
 

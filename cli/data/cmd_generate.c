@@ -211,14 +211,14 @@ static void read_test_resolutions(tg_generator_config *config) {
 }
 
 /* The backend to compute on, by default the CPU. */
-static int open_context(const cli_common *common, const char *equation, tg_context **out) {
+static tg_context *open_context(const cli_common *common, const char *equation) {
     tg_pde_info pde;
     for (int i = 0; tg_pde_describe(i, &pde); i++) {
         if (pde.on_device && common->backend && strcmp(pde.name, equation) == 0) {
-            return cli_open_context(common, true, out);
+            return cli_open_context(common, true);
         }
     }
-    return cli_open_host_context("generate", common, out);
+    return cli_open_host_context("generate", common);
 }
 
 static int run(const cli_call *call) {
@@ -232,8 +232,7 @@ static int run(const cli_call *call) {
     config.overwrite = opt.force;
     config.frames = opt.frames;
     read_test_resolutions(&config);
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    cli_require(open_context(call->common, config.equation, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = open_context(call->common, config.equation);
     CLI_FREED tg_pde_value *values = given_values(&config.value_count);
     config.values = values;
     const tg_status status = tg_comm_create_world(ctx, NULL, &config.comm);

@@ -134,12 +134,8 @@ static tg_status open_data(const set *s, int64_t steps, tg_dataset **out) {
     for (int d = 0; d < config.n_dim; d++) {
         config.grid[d] = s->on->points[s->on->sizes > 1 ? d : 0];
     }
-    const tg_status status = tg_dataset_open(s->ctx, s->file, NULL, &config, out);
-    if (status != TG_E_UNSUPPORTED) {
-        return status;
-    }
     config.cache_bytes = SIZE_MAX; /* no limit for arrays that must be read whole */
-    return tg_dataset_open(s->ctx, s->file, NULL, &config, out);
+    return cli_dataset_open(s->ctx, s->file, &config, out);
 }
 
 static void evaluate(set *s) {
@@ -433,12 +429,11 @@ static int run(const cli_call *call) {
     const int count = opt.data.count * each;
     CLI_FREED wanted_grid *grids = cli_need(calloc((size_t)each, sizeof *grids));
     CLI_FREED set *sets = cli_need(calloc((size_t)count, sizeof *sets));
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    CLI_OWNED(cli_model_close) cli_model model = {0};
     opt.folder = call->args.item[0];
     parse_grids(grids);
     check_keep(count);
-    cli_require(cli_open_context(call->common, true, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
+    CLI_OWNED(cli_model_close) cli_model model = {0};
     cli_model_open(ctx, opt.folder, &model);
     check_grids(&model, grids);
     cli_model_print_normalized(&model);

@@ -91,14 +91,13 @@ static int report_sweep(tg_context *ctx, const char *folder, bool json) {
 }
 
 static int run(const cli_call *call) {
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    cli_require(cli_open_context(call->common, false, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, false);
     if (call->args.count == 1 && cli_is_sweep(call->args.item[0])) {
         return report_sweep(ctx, call->args.item[0], call->common->json);
     }
     int count = 0;
     CLI_FREED cli_run *runs = cli_need(calloc((size_t)call->args.count, sizeof *runs));
-    CLI_OWNED(cli_html_free) cli_html page = {0};
+    CLI_OWNED(cli_bytes_free) cli_html page = {0};
     CLI_FREED char *command = command_line(call);
     const int code = open_runs(ctx, &call->args, runs, &count);
     if (count == 0) {
@@ -111,8 +110,8 @@ static int run(const cli_call *call) {
                                           .title = opt.title,
                                           .command = command,
                                           .samples = opt.samples});
-    cli_require(cli_write_file(opt.output, page.text, page.used));
-    print_result(runs, count, page.used, call->common->json);
+    cli_require(cli_write_file(opt.output, page.data, page.size));
+    print_result(runs, count, page.size, call->common->json);
     for (int i = 0; i < count; i++) {
         cli_run_close(&runs[i]);
     }

@@ -281,7 +281,7 @@ static int open_folder(const char *folder, const cli_sweep_job *job) {
 static int write_tables(tg_context *ctx, const char *folder, bool is_quiet) {
     static const char *const names[] = {"table.md", "report.html"};
     CLI_OWNED(cli_sweep_table_free) cli_sweep_table table = {0};
-    CLI_OWNED(cli_html_free) cli_html text = {0};
+    CLI_OWNED(cli_bytes_free) cli_html text = {0};
     for (int i = 0; i < 2; i++) {
         CLI_FREED char *path = cli_format("%s/%s", folder, names[i]);
         size_t bytes = 0;
@@ -292,7 +292,7 @@ static int write_tables(tg_context *ctx, const char *folder, bool is_quiet) {
     }
     if (!is_quiet && cli_sweep_table_read(folder, &table) == CLI_OK) {
         cli_sweep_markdown(&text, &table);
-        printf("\n%s\n", text.text);
+        printf("\n%s\n", text.data);
     }
     return CLI_OK;
 }
@@ -431,7 +431,6 @@ static int sweep(tg_context *ctx, const cli_call *call, cli_sweep_job *job) {
 }
 
 static int run(const cli_call *call) {
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
     cli_sweep_job job = {.common = call->common, .is_quiet = call->common->json};
     if (!opt.out) {
         return cli_usage("sweep", "--out DIR is needed");
@@ -441,7 +440,7 @@ static int run(const cli_call *call) {
     CLI_FREED int *gpus = read_gpus();
     job.gpu = gpus;
     job.gpus = opt.gpus.count;
-    cli_require(cli_open_context(call->common, true, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
     return sweep(ctx, call, &job);
 }
 

@@ -195,7 +195,7 @@ static json_t *describe(const cli_experiment *e) {
 
 int cli_results_gather(const char *folder, const cli_experiment *e) {
     CLI_FREED char *path = cli_format("%s/results.jsonl", folder);
-    cli_bytes lines = {0};
+    CLI_OWNED(cli_bytes_free) cli_bytes lines = {0};
     for (int i = 0; i < e->trials; i++) {
         CLI_OWNED(cli_result_free) json_t *result = cli_result_read(folder, e->trial[i].name);
         if (result) {
@@ -204,8 +204,7 @@ int cli_results_gather(const char *folder, const cli_experiment *e) {
             cli_bytes_add(&lines, "\n", 1);
         }
     }
-    int code = cli_write_file(path, lines.data ? lines.data : (const void *)"", lines.size);
-    free(lines.data);
+    int code = cli_write_file(path, lines.size > 0 ? lines.data : "", lines.size);
     if (code == CLI_OK) {
         CLI_OWNED(cli_result_free) json_t *sweep = describe(e);
         CLI_FREED char *text = cli_need(json_dumps(sweep, JSON_INDENT(2) | JSON_PRESERVE_ORDER));

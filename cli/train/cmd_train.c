@@ -422,17 +422,16 @@ static int run(const cli_call *call) {
         return cli_usage("train", "--resume continues a run, %s: choose one",
                          init ? "--init begins one" : "--force removes it");
     }
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    CLI_OWNED(tg_comm_destroy) tg_comm *comm = NULL;
-    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
-    CLI_OWNED(tg_trainer_destroy) tg_trainer *trainer = NULL;
     const bool json = call->common->json && cli_is_first();
     if (is_quiet) {
         cli_drop_notes();
     }
     is_quiet = is_quiet || json || !cli_is_first();
     CLI_FREED char *path = settings_file(call);
-    cli_require(cli_open_context(call->common, true, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
+    CLI_OWNED(tg_comm_destroy) tg_comm *comm = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    CLI_OWNED(tg_trainer_destroy) tg_trainer *trainer = NULL;
     tg_comm_config how = tg_comm_config_default();
     const tg_status read = read_settings(ctx, call, path, &settings);
     const char *timeout = tg_settings_get(settings, "distributed.timeout"); /* checked later */
