@@ -128,9 +128,9 @@ void cli_json_lines(const char *folder, const char *file,
 /* Prints the object on stdout and gives it away. */
 void cli_json_print(json_t *object);
 
-/* Prints objects as a table, with columns "title:member format|..": a title ends with '>' if its
- * column is aligned to the right (numbers); the member is a path as "ms.step"; the format is f or g
- * with a number of digits, % likewise of a share, B for bytes, t for seconds, ?yes/no for a
+/* Prints objects as a table (table.c), with columns "title:member format|..": a title ends with '>'
+ * if its column is aligned to the right (numbers); the member is a path as "ms.step"; the format is
+ * f or g with a number of digits, % likewise of a share, B for bytes, t for seconds, ?yes/no for a
  * condition, and missing for text and integers. What is null or missing shows as '-', or as nan if
  * the format ends with '!'. */
 void cli_print_rows(const json_t *rows, const char *columns);

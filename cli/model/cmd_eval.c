@@ -149,19 +149,19 @@ static void evaluate(set *s) {
 enum { ROWS = 20, FRAMES = 6 }; /* shown at most */
 
 static void print_rollout(const char *file, const tg_rollout_errors *e) {
-    cli_table table = cli_table_of("step>|l2>|correlation>");
+    json_t *rows = cli_json_array();
     const int64_t stride = (e->steps + ROWS - 1) / ROWS;
     cli_say("%s at %s: %lld trajector%s, %lld step%s; correlation above 0.8 for %.1f steps", file,
             e->grid, (long long)e->trajectories, e->trajectories == 1 ? "y" : "ies",
             (long long)e->steps, e->steps == 1 ? "" : "s", e->correlated_steps);
     for (int64_t j = 0; j < e->steps; j++) {
         if ((j + 1) % stride == 0 || j == 0 || j == e->steps - 1) {
-            cli_table_cell(&table, "%lld", (long long)j + 1);
-            cli_table_cell(&table, "%.6f", e->l2[j]);
-            cli_table_cell(&table, "%.6f", e->correlation[j]);
+            cli_json_append(rows, cli_json_new(KV("step", j + 1), KV("l2", e->l2[j]),
+                                               KV("correlation", e->correlation[j])));
         }
     }
-    cli_table_print(&table, stdout);
+    cli_print_rows(rows, "step>:step|l2>:l2 f6!|correlation>:correlation f6!");
+    json_decref(rows);
 }
 
 static json_t *first_and_last(const double *first, const double *last, int64_t count) {

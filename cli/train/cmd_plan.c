@@ -151,35 +151,32 @@ static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
 
 static void print_peak(const tg_train_memory *m) {
     const tg_train_phase *peak = peak_of(m, m->place);
-    cli_table table = cli_table_of(peak->name);
-    cli_table_column(&table, "bytes", true);
-    cli_table_column(&table, "", true);
+    CLI_FREED char *columns = cli_format("%s:name|bytes>:bytes|>:bytes B", peak->name);
+    json_t *rows = cli_json_array();
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        if (peak->bytes[m->place][c] > 0) {
-            cli_table_cell(&table, "%s", tg_mem_category_name((tg_mem_category)c));
-            cli_table_cell(&table, "%zu", peak->bytes[m->place][c]);
-            cli_table_bytes(&table, peak->bytes[m->place][c]);
+        const size_t bytes = peak->bytes[m->place][c];
+        if (bytes > 0) {
+            cli_json_append(rows, cli_json_new(KV("name", tg_mem_category_name((tg_mem_category)c)),
+                                               KV("bytes", bytes)));
         }
     }
-    cli_table_cell(&table, "peak");
-    cli_table_cell(&table, "%zu", m->peak_total[m->place]);
-    cli_table_bytes(&table, m->peak_total[m->place]);
-    cli_table_print(&table, stdout);
+    cli_json_append(rows, cli_json_new(KV("name", "peak"), KV("bytes", m->peak_total[m->place])));
+    cli_print_rows(rows, columns);
+    json_decref(rows);
 }
 
 static void print_phases(const tg_train_memory *m) {
-    char text[CLI_UNIT_TEXT];
-    const bool apart = m->place != TG_HOST;
-    cli_table table = cli_table_of(apart ? "over the run|>|host>" : "over the run|>");
+    json_t *rows = cli_json_array();
     for (int i = 0; i < m->count; i++) {
-        cli_table_cell(&table, "%s", m->phase[i].name);
-        cli_table_cell(&table, "%s%s", i == m->peak_phase[m->place] ? "peak " : "",
-                       cli_bytes_text(m->phase[i].total[m->place], text));
-        if (apart) {
-            cli_table_bytes(&table, m->phase[i].total[TG_HOST]);
-        }
+        const tg_train_phase *phase = &m->phase[i];
+        CLI_FREED char *total = cli_format("%s%s", i == m->peak_phase[m->place] ? "peak " : "",
+                                           CLI_BYTES(phase->total[m->place]));
+        cli_json_append(rows, cli_json_new(KV("name", phase->name), KV("total", total),
+                                           KV("host", phase->total[TG_HOST])));
     }
-    cli_table_print(&table, stdout);
+    cli_print_rows(rows, m->place == TG_HOST ? "over the run:name|>:total"
+                                             : "over the run:name|>:total|host>:host B");
+    json_decref(rows);
 }
 
 /* The modes as they are set; of a UNO those of each layer. */
