@@ -329,10 +329,9 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
                      cli_sweep_point *points, int methods) {
     const cli_run_source source = {
         .command = "profile", .preset = row->preset, .batch = opt.batch, .args = args};
-    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
-    cli_problem problem;
     bool has_data = false;
-    cli_require(cli_run_settings_read(ctx, &source, &settings, &has_data));
+    CLI_OWNED(tg_settings_destroy)
+    tg_settings *settings = cli_run_settings_read(ctx, &source, &has_data);
     for (int i = 0; i < 3 && row->settings[i][0]; i++) {
         cli_check(tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
     }
@@ -350,6 +349,7 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
         }
     }
     if (!row->value) {
+        cli_problem problem;
         cli_require(cli_problem_from(ctx, row->preset, settings, &problem));
         for (int m = 0; m < methods; m++) {
             describe(&problem, &points[m]);
@@ -401,12 +401,12 @@ static int run(const cli_call *call) {
     CLI_FREED char *given = given_settings(&call->args);
     bool has_data = false;
     CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
-    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
     if (opt.figure) {
         profile_figure(ctx, &call->args, given, call->common->json);
         return CLI_OK;
     }
-    cli_require(cli_run_settings_read(ctx, &source, &settings, &has_data));
+    CLI_OWNED(tg_settings_destroy)
+    tg_settings *settings = cli_run_settings_read(ctx, &source, &has_data);
     (opt.sweep ? profile_sweep : profile_step)(ctx, opt.preset ? opt.preset : config, given,
                                                settings, call->common);
     return CLI_OK;

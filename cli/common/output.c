@@ -125,6 +125,19 @@ void cli_check(tg_status status) {
     cli_require(cli_code(opened, status));
 }
 
+volatile sig_atomic_t cli_signal;
+
+static void note_signal(int number) {
+    cli_signal = number;
+}
+
+void cli_catch_signals(bool catches) {
+    const struct sigaction action = {.sa_handler = catches ? note_signal : SIG_DFL,
+                                     .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
 static void TG_PRINTF(2, 0) print_usage(const char *command, const char *format, va_list args) {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "tgrad%s%s", command ? " " : "", command ? command : "");

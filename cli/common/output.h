@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 
 #include "commands.h"
 #include "text.h"
@@ -45,6 +46,11 @@ _Noreturn void cli_misuse(const char *command, const char *format, ...)
 void cli_require(int code);
 /* Unless `status` is TG_OK; prints the last error of the context that was opened last. */
 void cli_check(tg_status status);
+
+/* While `catches`, the first SIGINT or SIGTERM only sets cli_signal; a second one ends the process.
+ */
+extern volatile sig_atomic_t cli_signal;
+void cli_catch_signals(bool catches);
 
 /* Where a failure does not end the command, it is returned. */
 #define CLI_CALL(call)                                                                             \

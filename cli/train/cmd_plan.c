@@ -401,7 +401,7 @@ static int run(const cli_call *call) {
     CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
     CLI_OWNED(free_subject) subject *owned = &s;
     s.name = preset ? preset : source.config;
-    cli_require(cli_run_settings_read(ctx, &source, &s.settings, &s.has_data));
+    s.settings = cli_run_settings_read(ctx, &source, &s.has_data);
     if (split) {
         cli_check(tg_settings_set(s.settings, "distributed.split", split, "--split"));
     }
