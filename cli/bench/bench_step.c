@@ -180,8 +180,8 @@ static measurement measure(const cli_call *call, const bench_options *options, c
     measurement m = {0};
     cli_paths_collect(options->paths ? &m.paths : NULL);
     work.ctx = cli_open_context(call->common, true);
-    cli_require(cli_problem_of_preset(work.ctx, options->preset ? options->preset : "ns128", method,
-                                      &call->args, &m.problem));
+    m.problem = cli_problem_of_preset(work.ctx, options->preset ? options->preset : "ns128", method,
+                                      &call->args);
     m.problem.batch = options->batch > 0 ? options->batch : m.problem.batch;
     cli_check(cli_problem_plan(work.ctx, &m.problem, &m.planned));
     const tg_status status = run_steps(&work, call, options, &m);

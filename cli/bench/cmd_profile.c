@@ -349,8 +349,7 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
         }
     }
     if (!row->value) {
-        cli_problem problem;
-        cli_require(cli_problem_from(ctx, row->preset, settings, &problem));
+        const cli_problem problem = cli_problem_from(ctx, row->preset, settings);
         for (int m = 0; m < methods; m++) {
             describe(&problem, &points[m]);
         }

@@ -374,8 +374,7 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
 /* A step that refreshes and one that does not, on random data: the backend reports its paths. */
 static void find_paths(tg_context *ctx, const subject *s) {
     CLI_OWNED(cli_workbench_close) cli_workbench bench = {0};
-    cli_problem problem;
-    cli_require(cli_problem_from(ctx, s->name, s->settings, &problem));
+    const cli_problem problem = cli_problem_from(ctx, s->name, s->settings);
     cli_check(cli_workbench_open(ctx, &problem, 0, &bench));
     cli_check(cli_workbench_run(&bench, TG_GRAPHS_OFF, 2, NULL));
 }
