@@ -81,10 +81,10 @@ static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *
 static int report_sweep(tg_context *ctx, const char *folder, bool json) {
     size_t bytes = 0;
     const int code = cli_sweep_report(ctx, folder, opt.title, opt.output, &bytes);
-    if (bytes > 0 && json) {
+    if (json) {
         cli_json_print(
             cli_json_new(KV("report", opt.output), KV("bytes", bytes), KV("sweep", folder)));
-    } else if (bytes > 0) {
+    } else {
         cli_say("wrote %s: %s", opt.output, CLI_BYTES(bytes));
     }
     return code;
