@@ -18,7 +18,7 @@ set(CMAKE_C_EXTENSIONS OFF)
 set(TG_AVX2_FLAGS "")
 set(TG_AVX512_FLAGS "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    set(TG_AVX2_FLAGS -mavx2 -mfma -mf16c)
+    set(TG_AVX2_FLAGS -mavx2 -mfma -mf16c -fno-trapping-math) # loops with conditions become vectors
     set(TG_AVX512_FLAGS -mavx512f -mavx512vl ${TG_AVX2_FLAGS})
     if(TG_SANITIZE) # GCC's checked stack frames are not aligned for 64-byte vectors
         list(APPEND TG_AVX512_FLAGS -fno-sanitize=address)

@@ -71,23 +71,26 @@ static tg_status measure(tg_context *ctx, tg_comm *comm, operation_fn run, const
     return TG_OK;
 }
 
-static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurement *out) {
+/* Room for the largest message twice, where the backend computes. */
+static tg_status make_zeros(tg_context *ctx, tg_tensor *out) {
     const tg_shape most = {1, {2 * sizes[SIZES - 1]}};
-    double *times = cli_need(calloc((size_t)steps, sizeof *times));
-    tg_tensor values = {0}, zeros = {0};
-    tg_status status = tg_tensor_create(ctx, TG_MEM_COMMUNICATION, TG_F32, &most, &zeros);
-    if (status == TG_OK) {
-        memset(zeros.data, 0, tg_tensor_bytes(&zeros));
-        status = tg_backend_tensor(ctx, TG_MEM_COMMUNICATION, TG_F32, &most, &values);
-    }
-    status = status == TG_OK ? tg_backend_copy(ctx, &zeros, &values) : status;
-    status = tg_comm_agree(comm, status);
-    for (int s = 0; s < SIZES && status == TG_OK; s++) {
+    CLI_OWNED(tg_tensor_destroy) tg_tensor zeros = {0};
+    CLI_CALL(tg_tensor_create(ctx, TG_MEM_COMMUNICATION, TG_F32, &most, &zeros));
+    memset(zeros.data, 0, tg_tensor_bytes(&zeros));
+    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_COMMUNICATION, TG_F32, &most, out));
+    return tg_backend_copy(ctx, &zeros, out);
+}
+
+static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurement *out) {
+    CLI_FREED double *times = cli_need(calloc((size_t)steps, sizeof *times));
+    CLI_OWNED(tg_tensor_destroy) tg_tensor values = {0};
+    CLI_CALL(tg_comm_agree(comm, make_zeros(ctx, &values)));
+    for (int s = 0; s < SIZES; s++) {
         tg_tensor part = values;
         part.shape.dim[0] = sizes[s];
-        for (int o = 0; o < OPERATIONS && status == TG_OK; o++) {
-            status =
-                measure(ctx, comm, operations[o].run, &part, steps, times, &out->seconds[o][s]);
+        for (int o = 0; o < OPERATIONS; o++) {
+            CLI_CALL(
+                measure(ctx, comm, operations[o].run, &part, steps, times, &out->seconds[o][s]));
         }
     }
     const double ranks = tg_comm_ranks(comm);
@@ -95,10 +98,7 @@ static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurem
     out->latency = out->seconds[0][0];
     out->message = out->seconds[EXCHANGE][0];
     out->link = sent / out->seconds[0][SIZES - 1];
-    tg_tensor_destroy(&values);
-    tg_tensor_destroy(&zeros);
-    free(times);
-    return status;
+    return TG_OK;
 }
 
 static void print_text(const tg_comm *comm, const measurement *m) {
@@ -144,32 +144,20 @@ static tg_comm_engine engine_of(const char *word) {
 }
 
 int bench_comm(const cli_call *call, const bench_options *options) {
-    tg_context *ctx = NULL;
-    tg_comm *comm = NULL;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
+    CLI_OWNED(tg_comm_destroy) tg_comm *comm = NULL;
     measurement m = {0};
-    int code = cli_open_context(call->common, true, &ctx);
-    if (code != CLI_OK) {
-        return code;
-    }
     const tg_comm_engine engine = engine_of(options->transport);
     tg_status status = tg_comm_create_world(ctx, NULL, &comm);
     status = status == TG_OK ? tg_comm_open_device(comm, engine) : status;
     if (status == TG_OK && tg_comm_ranks(comm) == 1 && engine != TG_COMM_NCCL) {
-        code = cli_fail("bench comm: needs at least two processes: mpirun -n 2 "
-                        "tgrad bench comm");
-    } else if (status == TG_OK) {
-        status = measure_all(ctx, comm, (int)options->steps, &m);
+        return cli_fail("bench comm: needs at least two processes: mpirun -n 2 tgrad bench comm");
     }
-    if (status != TG_OK) {
-        code = cli_fail_status(ctx, status);
-    } else if (code == CLI_OK && cli_is_first()) {
-        if (call->common->json) {
-            print_json(comm, options->steps, &m);
-        } else {
-            print_text(comm, &m);
-        }
+    status = status == TG_OK ? measure_all(ctx, comm, (int)options->steps, &m) : status;
+    if (status == TG_OK && cli_is_first() && call->common->json) {
+        print_json(comm, options->steps, &m);
+    } else if (status == TG_OK && cli_is_first()) {
+        print_text(comm, &m);
     }
-    tg_comm_destroy(&comm);
-    tg_context_destroy(&ctx);
-    return code;
+    return cli_code(ctx, status);
 }

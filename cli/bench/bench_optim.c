@@ -327,7 +327,7 @@ int bench_optim(const cli_call *call, const bench_options *options) {
                        .rows = cli_json_array()};
     work.entries = tg_shape_numel(&work.shape);
     set_methods(&work);
-    cli_require(cli_open_context(call->common, true, &work.ctx));
+    work.ctx = cli_open_context(call->common, true);
     for (int p = 0; p < PARTS; p++) {
         work.samples[p] = cli_need(malloc((size_t)options->steps * sizeof *work.samples[p]));
     }

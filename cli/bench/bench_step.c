@@ -179,9 +179,9 @@ static measurement measure(const cli_call *call, const bench_options *options, c
     CLI_OWNED(free_work) step_work work = {0};
     measurement m = {0};
     cli_paths_collect(options->paths ? &m.paths : NULL);
-    cli_require(cli_open_context(call->common, true, &work.ctx));
-    cli_require(cli_problem_of_preset(work.ctx, options->preset ? options->preset : "ns128", method,
-                                      &call->args, &m.problem));
+    work.ctx = cli_open_context(call->common, true);
+    m.problem = cli_problem_of_preset(work.ctx, options->preset ? options->preset : "ns128", method,
+                                      &call->args);
     m.problem.batch = options->batch > 0 ? options->batch : m.problem.batch;
     cli_check(cli_problem_plan(work.ctx, &m.problem, &m.planned));
     const tg_status status = run_steps(&work, call, options, &m);
@@ -295,8 +295,8 @@ int bench_step(const cli_call *call, const bench_options *options) {
         cli_json_append(rows, json_of_measurement(&last, options->paths));
         cli_paths_free(&last.paths);
     }
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL; /* for the names of backend and threads */
-    cli_require(cli_open_context(call->common, true, &ctx));
+    /* for the names of backend and threads */
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
     if (call->common->json) {
         print_json(options, &last, ctx, rows);
     } else {

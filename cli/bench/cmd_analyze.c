@@ -160,16 +160,11 @@ static int64_t find_largest(const cli_source *source) {
 }
 
 static void load(const cli_source *source, analysis *a) {
-    int64_t index = 0;
     tg_dtype dtype;
     tg_shape shape;
     tg_tensor_stats stats;
     CLI_OWNED(tg_tensor_destroy) tg_tensor whole = {0};
-    if (opt.tensor) {
-        cli_require(cli_source_find(source, opt.tensor, &index));
-    } else {
-        index = find_largest(source);
-    }
+    const int64_t index = opt.tensor ? cli_source_find(source, opt.tensor) : find_largest(source);
     a->name = cli_source_name(source, index);
     cli_check(cli_source_describe(source, index, &dtype, &shape));
     if (!tg_dtype_is_float(dtype)) {
@@ -313,9 +308,8 @@ static void open_run(tg_context *ctx, const char *folder, analysis *a, cli_sourc
 
 static int run(const cli_call *call) {
     analysis a = {.file = call->args.item[0], .losses = cli_json_array()};
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
     CLI_OWNED(cli_source_close) cli_source source = {0};
-    cli_require(cli_open_context(call->common, true, &ctx));
     list_methods(ctx);
     choose_methods(&a);
     if (cli_is_folder(a.file)) {

@@ -122,14 +122,14 @@ static void print_text(const cli_profile *p) {
 static void profile_step(tg_context *ctx, const char *name, const char *given,
                          const tg_settings *settings, const cli_common *common) {
     CLI_OWNED(cli_profile_free) cli_profile p = cli_profile_plan(ctx, name, settings);
-    CLI_OWNED(cli_html_free) cli_html page = {0};
+    CLI_OWNED(cli_bytes_free) cli_html page = {0};
     p.given = given;
     if (opt.steps > 0) {
         cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
     }
     if (opt.output) {
         cli_profile_svg(&page, &p);
-        cli_require(cli_write_file(opt.output, page.text, page.used));
+        cli_require(cli_write_file(opt.output, page.data, page.size));
     }
     (common->json ? print_json : print_text)(&p);
 }
@@ -207,10 +207,10 @@ static void print_sweep(const cli_sweep *s, bool json) {
 
 /* Writes the chart, if one is wanted, and prints the numbers. */
 static void show_sweep(const cli_sweep *s, bool json) {
-    CLI_OWNED(cli_html_free) cli_html page = {0};
+    CLI_OWNED(cli_bytes_free) cli_html page = {0};
     if (opt.output) {
         cli_sweep_svg(&page, s);
-        cli_require(cli_write_file(opt.output, page.text, page.used));
+        cli_require(cli_write_file(opt.output, page.data, page.size));
     }
     print_sweep(s, json);
 }
@@ -329,10 +329,9 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
                      cli_sweep_point *points, int methods) {
     const cli_run_source source = {
         .command = "profile", .preset = row->preset, .batch = opt.batch, .args = args};
-    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
-    cli_problem problem;
     bool has_data = false;
-    cli_require(cli_run_settings_read(ctx, &source, &settings, &has_data));
+    CLI_OWNED(tg_settings_destroy)
+    tg_settings *settings = cli_run_settings_read(ctx, &source, &has_data);
     for (int i = 0; i < 3 && row->settings[i][0]; i++) {
         cli_check(tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
     }
@@ -350,7 +349,7 @@ static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_
         }
     }
     if (!row->value) {
-        cli_require(cli_problem_from(ctx, row->preset, settings, &problem));
+        const cli_problem problem = cli_problem_from(ctx, row->preset, settings);
         for (int m = 0; m < methods; m++) {
             describe(&problem, &points[m]);
         }
@@ -398,16 +397,15 @@ static int run(const cli_call *call) {
     if (opt.output && !cli_ends_with(opt.output, ".svg")) {
         return cli_usage("profile", "-o writes a chart, FILE.svg, not '%.64s'", opt.output);
     }
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
     CLI_FREED char *given = given_settings(&call->args);
     bool has_data = false;
-    cli_require(cli_open_context(call->common, true, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
     if (opt.figure) {
         profile_figure(ctx, &call->args, given, call->common->json);
         return CLI_OK;
     }
-    cli_require(cli_run_settings_read(ctx, &source, &settings, &has_data));
+    CLI_OWNED(tg_settings_destroy)
+    tg_settings *settings = cli_run_settings_read(ctx, &source, &has_data);
     (opt.sweep ? profile_sweep : profile_step)(ctx, opt.preset ? opt.preset : config, given,
                                                settings, call->common);
     return CLI_OK;

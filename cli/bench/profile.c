@@ -113,10 +113,9 @@ static void add_phases(tg_context *ctx, const cli_problem *problem, const needs 
 }
 
 cli_profile cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings) {
-    cli_problem problem;
     cli_profile out = {.name = name, .run = cli_need(calloc(1, sizeof *out.run))};
     cli_check(tg_train_plan(ctx, settings, 1, out.run));
-    cli_require(cli_problem_from(ctx, name, settings, &problem));
+    const cli_problem problem = cli_problem_from(ctx, name, settings);
     const tg_train_memory *run = out.run;
     const tg_train_phase *step = find_phase(run, "training step");
     const tg_train_phase *refresh = find_phase(run, "step with a refresh");
@@ -142,11 +141,10 @@ void cli_profile_free(cli_profile *profile) {
 
 void cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
                      cli_profile *profile) {
-    cli_problem problem;
+    const cli_problem problem = cli_problem_from(ctx, profile->name, settings);
     cli_memory_plan planned;
     CLI_OWNED(cli_workbench_close) cli_workbench bench = {0};
     CLI_FREED double *seconds = cli_need(calloc((size_t)steps, sizeof *seconds));
-    cli_require(cli_problem_from(ctx, profile->name, settings, &problem));
     cli_check(cli_problem_plan(ctx, &problem, &planned));
     cli_check(cli_workbench_open(ctx, &problem, seed, &bench));
     cli_check(cli_workbench_run(&bench, TG_GRAPHS_AUTO, steps, seconds));

@@ -385,7 +385,7 @@ static void write_svg(cli_html *file, drawing *d, const char *name, const char *
                      height - 16, d->foot);
     }
     cli_html_add(file, "</svg>\n");
-    cli_html_free(&d->body);
+    cli_bytes_free(&d->body);
 }
 
 void cli_profile_svg(cli_html *file, const cli_profile *p) {

@@ -121,22 +121,20 @@ tg_status cli_source_read(const cli_source *source, int64_t index, tg_tensor *ou
     return TG_OK;
 }
 
-int cli_source_find(const cli_source *source, const char *name, int64_t *index) {
+int64_t cli_source_find(const cli_source *source, const char *name) {
     cli_suggestion suggestion = cli_suggest(name);
     for (int64_t i = 0; i < cli_source_count(source); i++) {
         if (strcmp(cli_source_name(source, i), name) == 0) {
-            *index = i;
-            return CLI_OK;
+            return i;
         }
         cli_suggest_offer(&suggestion, cli_source_name(source, i));
     }
     if (suggestion.best) {
-        return cli_fail("%s has no tensor '%s'; did you mean '%s'?", source->path, name,
-                        suggestion.best);
+        cli_die("%s has no tensor '%s'; did you mean '%s'?", source->path, name, suggestion.best);
     }
     char names[512];
-    return cli_fail("%s has no tensor '%s'; it has %s", source->path, name,
-                    cli_source_names(source, names, sizeof names));
+    cli_die("%s has no tensor '%s'; it has %s", source->path, name,
+            cli_source_names(source, names, sizeof names));
 }
 
 const char *cli_source_names(const cli_source *source, char *text, size_t capacity) {

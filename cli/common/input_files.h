@@ -34,8 +34,8 @@ tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_st
 /* The whole tensor in its own dtype: new memory, or a view that lives as long as the source. */
 tg_status cli_source_read(const cli_source *source, int64_t index, tg_tensor *out);
 
-/* The tensor called `name`. If none is, CLI_FAILED after a message with the nearest, or all. */
-int cli_source_find(const cli_source *source, const char *name, int64_t *index);
+/* The tensor called `name`. If none is, the program ends with a message of the nearest, or all. */
+int64_t cli_source_find(const cli_source *source, const char *name);
 
 /* Writes the first names, "x, y, .. (9 in all)"; returns text. */
 const char *cli_source_names(const cli_source *source, char *text, size_t capacity);

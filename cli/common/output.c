@@ -125,6 +125,19 @@ void cli_check(tg_status status) {
     cli_require(cli_code(opened, status));
 }
 
+volatile sig_atomic_t cli_signal;
+
+static void note_signal(int number) {
+    cli_signal = number;
+}
+
+void cli_catch_signals(bool catches) {
+    const struct sigaction action = {.sa_handler = catches ? note_signal : SIG_DFL,
+                                     .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
 static void TG_PRINTF(2, 0) print_usage(const char *command, const char *format, va_list args) {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "tgrad%s%s", command ? " " : "", command ? command : "");
@@ -269,8 +282,7 @@ void cli_listen(tg_log_fn log) {
     listener = log;
 }
 
-int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
-    *out = NULL;
+tg_context *cli_open_context(const cli_common *common, bool choose) {
     if (choose && common->threads != 1) {
         choose_waiting();
     }
@@ -291,21 +303,19 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
             cli_fail("ranks of a machine use its GPUs in turn: start no more than it has, or let "
                      "them share one with TGRAD_DEVICE=0");
         }
-        tg_context_destroy(&ctx);
-        return CLI_FAILED;
+        cli_exit(CLI_FAILED);
     }
-    opened = *out = ctx;
-    return CLI_OK;
+    opened = ctx;
+    return ctx;
 }
 
-int cli_open_host_context(const char *command, const cli_common *common, tg_context **out) {
+tg_context *cli_open_host_context(const char *command, const cli_common *common) {
     cli_common host = *common;
     host.backend = host.backend ? host.backend : "cpu";
     if (strcmp(host.backend, "cuda") == 0) {
-        *out = NULL;
-        return cli_usage(command, "works in host memory: --backend is ref or cpu, not cuda");
+        cli_misuse(command, "works in host memory: --backend is ref or cpu, not cuda");
     }
-    return cli_open_context(&host, true, out);
+    return cli_open_context(&host, true);
 }
 
 const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT]) {
@@ -361,13 +371,12 @@ int cli_write_file(const char *path, const void *bytes, size_t size) {
     return is_good ? CLI_OK : cli_fail("cannot write %s: %s", path, strerror(reason));
 }
 
-int cli_keep_file(const char *input, const char *output) {
+void cli_keep_file(const char *input, const char *output) {
     struct stat in, out;
-    const bool is_same = input && stat(input, &in) == 0 && stat(output, &out) == 0 &&
-                         in.st_dev == out.st_dev && in.st_ino == out.st_ino && S_ISREG(in.st_mode);
-    return is_same ? cli_fail("%s: it is an input and would be overwritten; choose another output",
-                              output)
-                   : CLI_OK;
+    if (input && stat(input, &in) == 0 && stat(output, &out) == 0 && in.st_dev == out.st_dev &&
+        in.st_ino == out.st_ino && S_ISREG(in.st_mode)) {
+        cli_die("%s: it is an input and would be overwritten; choose another output", output);
+    }
 }
 
 json_t *cli_json_object(void) {
@@ -509,64 +518,4 @@ void cli_json_print(json_t *object) {
     }
     putchar('\n');
     json_decref(object);
-}
-
-/* ---- rows as a table ---- */
-
-static void add_number(cli_table *table, double number, const char *format) {
-    const int digits = (int)strtol(format + 1, NULL, 10);
-    if (!isfinite(number) && !strchr(format, '!')) {
-        cli_table_cell(table, "-");
-    } else if (*format == 'f') {
-        cli_table_cell(table, "%.*f", digits, number);
-    } else if (*format == 'g') {
-        cli_table_cell(table, "%.*g", digits, number);
-    } else if (*format == '%') {
-        cli_table_cell(table, "%.*f %%", digits, 100.0 * number);
-    } else if (*format == 'B') {
-        cli_table_bytes(table, (uint64_t)number);
-    } else if (*format == 't') {
-        cli_table_cell(table, "%s", CLI_DURATION(number));
-    }
-}
-
-/* The cell of a row in the column "member format". */
-static void add_cell(cli_table *table, const json_t *row, const char *column) {
-    char path[128], *rest = NULL;
-    const char *space = strchr(column, ' '), *format = space ? space + 1 : "";
-    snprintf(path, sizeof path, "%.*s", (int)strcspn(column, " "), column);
-    for (char *key = strtok_r(path, ".", &rest); key; key = strtok_r(NULL, ".", &rest)) {
-        row = json_object_get(row, key);
-    }
-    if (*format == '?') {
-        const char *no = strchr(format, '/') + 1;
-        cli_table_cell(table, "%.*s", json_is_true(row) ? (int)(no - format) - 2 : 64,
-                       json_is_true(row) ? format + 1 : no);
-    } else if (*format) {
-        add_number(table, cli_json_number(row), format);
-    } else if (json_is_integer(row)) {
-        cli_table_cell(table, "%lld", (long long)json_integer_value(row));
-    } else {
-        cli_table_cell(table, "%s", json_is_string(row) ? json_string_value(row) : "-");
-    }
-}
-
-void cli_print_rows(const json_t *rows, const char *columns) {
-    cli_table table = {0};
-    CLI_FREED char *copy = cli_need(strdup(columns));
-    char *column[CLI_TABLE_COLUMNS], *rest = NULL;
-    int count = 0;
-    for (char *title = strtok_r(copy, "|", &rest); title; title = strtok_r(NULL, "|", &rest)) {
-        char *colon = strchr(title, ':');
-        const bool is_right = colon > title && colon[-1] == '>';
-        colon[is_right ? -1 : 0] = '\0';
-        cli_table_column(&table, title, is_right);
-        column[count++] = colon + 1;
-    }
-    for (size_t r = 0; r < json_array_size(rows); r++) {
-        for (int c = 0; c < count; c++) {
-            add_cell(&table, json_array_get(rows, r), column[c]);
-        }
-    }
-    cli_table_print(&table, stdout);
 }

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 
 #include "commands.h"
 #include "text.h"
@@ -46,6 +47,11 @@ void cli_require(int code);
 /* Unless `status` is TG_OK; prints the last error of the context that was opened last. */
 void cli_check(tg_status status);
 
+/* While `catches`, the first SIGINT or SIGTERM only sets cli_signal; a second one ends the process.
+ */
+extern volatile sig_atomic_t cli_signal;
+void cli_catch_signals(bool catches);
+
 /* Where a failure does not end the command, it is returned. */
 #define CLI_CALL(call)                                                                             \
     do {                                                                                           \
@@ -63,11 +69,11 @@ bool cli_is_first(void);
 int cli_device(const cli_common *common);
 
 /* A context for `common`: threads, backend (only if the command names one or `choose` is set) and a
- * log to stderr. On failure the reason was printed, *out is NULL and CLI_FAILED comes back. */
-int cli_open_context(const cli_common *common, bool choose, tg_context **out);
+ * log to stderr. */
+tg_context *cli_open_context(const cli_common *common, bool choose);
 /* The same for `command`, which computes on arrays in host memory: cpu unless ref is asked for; a
- * device is CLI_USAGE. */
-int cli_open_host_context(const char *command, const cli_common *common, tg_context **out);
+ * device is wrong usage. */
+tg_context *cli_open_host_context(const char *command, const cli_common *common);
 
 /* The chosen backend as reports name it: "cpu", and with its arithmetic where that can be chosen,
  * "cuda (tf32)". */
@@ -87,7 +93,7 @@ void cli_drop_notes(void);
 void cli_listen(tg_log_fn log);
 void cli_log(void *user, tg_log_level level, const char *message);
 /* Refuses to write `output` over the file that is read, NULL: none. */
-int cli_keep_file(const char *input, const char *output);
+void cli_keep_file(const char *input, const char *output);
 
 /* ---- JSON: values never fail (the program ends when memory does). ---- */
 
@@ -128,9 +134,9 @@ void cli_json_lines(const char *folder, const char *file,
 /* Prints the object on stdout and gives it away. */
 void cli_json_print(json_t *object);
 
-/* Prints objects as a table, with columns "title:member format|..": a title ends with '>' if its
- * column is aligned to the right (numbers); the member is a path as "ms.step"; the format is f or g
- * with a number of digits, % likewise of a share, B for bytes, t for seconds, ?yes/no for a
+/* Prints objects as a table (table.c), with columns "title:member format|..": a title ends with '>'
+ * if its column is aligned to the right (numbers); the member is a path as "ms.step"; the format is
+ * f or g with a number of digits, % likewise of a share, B for bytes, t for seconds, ?yes/no for a
  * condition, and missing for text and integers. What is null or missing shows as '-', or as nan if
  * the format ends with '!'. */
 void cli_print_rows(const json_t *rows, const char *columns);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "input_files.h"
+#include "run_settings.h"
 
 /* The settings that presets choose, and those of a GINO alone. */
 static const char *const preset_keys[] = {"fno.n_modes",
@@ -60,7 +61,7 @@ static void set_grid(int sizes, const int64_t *points, int64_t grid[TG_FNO_MAX_D
 }
 
 /* Fills the sizes that the network is prepared for from the settings. */
-static tg_status finish(tg_context *ctx, cli_problem *problem) {
+static void finish(tg_context *ctx, cli_problem *problem) {
     const tg_fno_config *fno = &problem->fno;
     const bool on_points = cli_on_points(fno);
     memset(problem->grid, 0, sizeof problem->grid);
@@ -70,7 +71,7 @@ static tg_status finish(tg_context *ctx, cli_problem *problem) {
     if (on_points) {
         problem->grid[fno->n_dim] = problem->grid[fno->n_dim + 1] = problem->data[0];
     }
-    return tg_fno_config_check(ctx, fno);
+    cli_check(tg_fno_config_check(ctx, fno));
 }
 
 tg_status cli_preset_settings(const char *name, tg_settings *out) {
@@ -93,20 +94,19 @@ static bool is_optim_key(const char *key) {
 }
 
 /* A size in 1 .. 2^40. */
-static int read_size(const char *origin, const char *key, const char *value, int64_t *out) {
+static int64_t read_size(const char *origin, const char *key, const char *value) {
     char *end = NULL;
     const long long size = strtoll(value, &end, 10);
     if (end == value || *end || size < 1 || size > (long long)1 << 40) {
-        return cli_fail("%s: %s: '%.40s' is not a positive integer", origin, key, value);
+        cli_die("%s: %s: '%.40s' is not a positive integer", origin, key, value);
     }
-    *out = size;
-    return CLI_OK;
+    return size;
 }
 
 /* One setting. Keys that do not concern the step are skipped, except on the command line
  * (strict). */
-static int apply(tg_context *ctx, const char *origin, const char *key, const char *value,
-                 bool strict, cli_problem *problem) {
+static void apply(tg_context *ctx, const char *origin, const char *key, const char *value,
+                  bool strict, cli_problem *problem) {
     tg_status status = TG_OK;
     if (strcmp(key, "model") == 0) { /* as runs take it */
         status = tg_fno_config_set(ctx, &problem->fno, "architecture", value);
@@ -117,69 +117,62 @@ static int apply(tg_context *ctx, const char *origin, const char *key, const cha
     } else if (strncmp(key, "opt.", 4) == 0 && (strict || is_optim_key(key + 4))) {
         status = tg_optim_config_set(ctx, &problem->optim, key + 4, value);
     } else if (strcmp(key, "data.batch_size") == 0) {
-        return read_size(origin, key, value, &problem->batch);
+        problem->batch = read_size(origin, key, value);
     } else if (strcmp(key, "data.train_resolution") == 0 || strcmp(key, "data.latent_grid") == 0) {
         int64_t points[TG_DATA_MAX_DIMS];
         const int sizes = tg_grid_parse(value, points);
         set_grid(sizes, points, key[5] == 't' ? problem->data : problem->latent);
-        return sizes > 0 ? CLI_OK
-                         : cli_fail("%s: %s: '%.40s' is not a grid (16, 48x80 or [48, 80])", origin,
-                                    key, value);
+        if (sizes < 1) {
+            cli_die("%s: %s: '%.40s' is not a grid (16, 48x80 or [48, 80])", origin, key, value);
+        }
     } else if (strict) {
-        return cli_fail("%s: %s does not matter to a step; fno.*, opt.*, data.batch_size, "
-                        "data.train_resolution and data.latent_grid do",
-                        origin, key);
+        cli_die("%s: %s does not matter to a step; fno.*, opt.*, data.batch_size, "
+                "data.train_resolution and data.latent_grid do",
+                origin, key);
     }
-    return status == TG_OK ? CLI_OK : cli_fail("%s: %s", origin, tg_context_error(ctx));
+    if (status != TG_OK) {
+        cli_die("%s: %s", origin, tg_context_error(ctx));
+    }
 }
 
-static cli_problem begin(const char *name) {
-    return (cli_problem){.name = name,
-                         .fno = tg_fno_config_default(),
-                         .method = "adam",
-                         .optim = tg_optim_config_default(),
-                         .batch = 16,
-                         .latent = {16, 16, 16},
-                         .loss = "h1"};
-}
-
-int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
-                     cli_problem *out) {
-    int code = CLI_OK;
-    *out = begin(name);
+/* `strict`: settings of the command line must concern the step. */
+static cli_problem read_problem(tg_context *ctx, const char *name, const tg_settings *settings,
+                                bool strict) {
+    cli_problem out = {.name = name,
+                       .fno = tg_fno_config_default(),
+                       .method = cli_setting_or(settings, "opt.name", "adam"),
+                       .optim = tg_optim_config_default(),
+                       .batch = 16,
+                       .latent = {16, 16, 16},
+                       .loss = "h1"};
     for (int names = 1; names >= 0; names--) { /* a method's name before all that changes it */
-        for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
+        for (int64_t i = 0; i < tg_settings_count(settings); i++) {
             const char *key = tg_settings_key(settings, i), *value = tg_settings_value(settings, i);
-            const bool is_name = strcmp(key, "opt.name") == 0;
-            out->method = is_name ? value : out->method;
-            if (is_name == (names == 1)) {
-                const char *origin = tg_settings_origin(settings, i);
-                code = apply(ctx, origin ? origin : name, key, value, false, out);
+            const char *origin = tg_settings_origin(settings, i);
+            if ((strcmp(key, "opt.name") == 0) == (names == 1)) {
+                apply(ctx, origin, key, value, strict && strcmp(origin, name) != 0, &out);
             }
         }
     }
-    return code == CLI_OK ? cli_code(ctx, finish(ctx, out)) : code;
+    finish(ctx, &out);
+    return out;
 }
 
-int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
-                          const cli_args *args, cli_problem *out) {
-    *out = begin(name);
-    out->method = method;
+cli_problem cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings) {
+    return read_problem(ctx, name, settings, false);
+}
+
+cli_problem cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
+                                  const cli_args *args) {
     CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
     cli_check(tg_settings_create(ctx, &settings));
     cli_check(cli_preset_settings(name, settings));
-    int code = CLI_OK;
-    for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
-        code = apply(ctx, name, tg_settings_key(settings, i), tg_settings_value(settings, i), false,
-                     out);
-    }
-    code = code == CLI_OK ? apply(ctx, "--opt", "opt.name", method, true, out) : code;
-    code = code == CLI_OK ? apply(ctx, name, "opt.update_proj_gap", "4", true, out) : code;
-    for (int i = 0; i < args->override_count && code == CLI_OK; i++) {
-        const cli_override *o = &args->override[i];
-        code = apply(ctx, "command line", o->key, o->value, true, out);
-    }
-    return code == CLI_OK ? cli_code(ctx, finish(ctx, out)) : code;
+    cli_check(tg_settings_set(settings, "opt.name", method, "--opt"));
+    cli_check(tg_settings_set(settings, "opt.update_proj_gap", "4", name));
+    cli_check(cli_settings_override(settings, args));
+    cli_problem out = read_problem(ctx, name, settings, true);
+    out.method = method;
+    return out;
 }
 
 /* ---- the optimizer ---- */

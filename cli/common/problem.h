@@ -18,14 +18,12 @@ typedef struct cli_problem {
 } cli_problem;
 
 /* The step of a preset with an optimizer that refreshes every 4 steps, often enough to be seen, and
- * the overrides of `args` (--fno.key, --opt.key, --data.batch_size, ..). CLI_OK, or another code
- * after a message. */
-int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
-                          const cli_args *args, cli_problem *out);
+ * the overrides of `args` (--fno.key, --opt.key, --data.batch_size, ..). */
+cli_problem cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
+                                  const cli_args *args);
 
-/* The step of a run with these settings. */
-int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
-                     cli_problem *out);
+/* The step of a run with these settings, which it refers to. */
+cli_problem cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings);
 
 /* A preset as the settings of a run. */
 TG_NODISCARD tg_status cli_preset_settings(const char *name, tg_settings *out);

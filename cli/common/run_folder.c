@@ -39,13 +39,12 @@ static char *read_text(const char *path, size_t *size) {
     const int reason = ferror(file) ? errno : 0;
     fclose(file);
     *size = text.size;
-    cli_bytes_add(&text, "", 1);
+    cli_bytes_add(&text, "", 0);
     if (reason) {
-        free(text.data);
+        cli_bytes_free(&text);
         errno = reason;
-        return NULL;
     }
-    return (char *)text.data;
+    return text.data;
 }
 
 static bool exists(const char *path) {

@@ -122,37 +122,31 @@ cli_loss_unit cli_loss_unit_of(const tg_settings *settings) {
     return unit;
 }
 
-static tg_status read_source(tg_context *ctx, const cli_run_source *source, tg_settings **out,
-                             bool *has_data) {
+tg_settings *cli_run_settings_read(tg_context *ctx, const cli_run_source *source, bool *has_data) {
+    if (!source->preset == !source->config) {
+        cli_misuse(source->command, source->preset ? "a configuration file or --preset, not both"
+                                                   : "a configuration file or --preset is needed");
+    }
     CLI_OWNED(tg_settings_destroy) tg_settings *given = NULL;
+    tg_settings *out = NULL;
     if (source->preset) {
-        CLI_CALL(tg_settings_create(ctx, &given));
-        CLI_CALL(cli_preset_settings(source->preset, given));
+        cli_check(tg_settings_create(ctx, &given));
+        cli_check(cli_preset_settings(source->preset, given));
     } else {
-        CLI_CALL(tg_settings_read_yaml(ctx, source->config, &given));
+        cli_check(tg_settings_read_yaml(ctx, source->config, &given));
     }
     if (source->method) {
-        CLI_CALL(tg_settings_set(given, "opt.name", source->method, "--opt"));
+        cli_check(tg_settings_set(given, "opt.name", source->method, "--opt"));
     }
     if (source->batch > 0) {
-        CLI_CALL(cli_settings_set_integer(given, "data.batch_size", source->batch, "--batch"));
+        cli_check(cli_settings_set_integer(given, "data.batch_size", source->batch, "--batch"));
     }
-    CLI_CALL(cli_settings_override(given, source->args));
+    cli_check(cli_settings_override(given, source->args));
     *has_data =
         cli_setting_or(given, "data.set", NULL) || cli_setting_or(given, "data.train_file", NULL);
     if (!*has_data) {
-        CLI_CALL(tg_settings_set(given, "data.set", "none", NULL));
+        cli_check(tg_settings_set(given, "data.set", "none", NULL));
     }
-    return tg_train_complete(ctx, given, out);
-}
-
-int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,
-                          bool *has_data) {
-    *out = NULL;
-    if (!source->preset == !source->config) {
-        return cli_usage(source->command, source->preset
-                                              ? "a configuration file or --preset, not both"
-                                              : "a configuration file or --preset is needed");
-    }
-    return cli_code(ctx, read_source(ctx, source, out, has_data));
+    cli_check(tg_train_complete(ctx, given, &out));
+    return out;
 }

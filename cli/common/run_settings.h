@@ -14,10 +14,9 @@ typedef struct cli_run_source {
     const cli_args *args; /* its overrides */
 } cli_run_source;
 
-/* CLI_OK, or another code after a message. Without data.set or data.train_file the run has no data:
- * *has_data is false. */
-int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,
-                          bool *has_data);
+/* All settings of the run. Without data.set or data.train_file it has no data: *has_data is false.
+ */
+tg_settings *cli_run_settings_read(tg_context *ctx, const cli_run_source *source, bool *has_data);
 
 /* All settings as YAML, to be freed. */
 char *cli_settings_text(const tg_settings *settings);

@@ -128,95 +128,16 @@ double cli_seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static char *TG_PRINTF(1, 0) format_list(const char *format, va_list args) {
-    va_list again;
+char *cli_format(const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
     va_copy(again, args);
     const int length = vsnprintf(NULL, 0, format, args);
     char *text = cli_need(length < 0 ? NULL : malloc((size_t)length + 1));
     vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
-    return text;
-}
-
-char *cli_format(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    char *text = format_list(format, args);
     va_end(args);
     return text;
-}
-
-void cli_table_cell(cli_table *table, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    char *text = format_list(format, args);
-    va_end(args);
-    table->cell = cli_grow(table->cell, table->cells, &table->capacity, sizeof *table->cell);
-    table->cell[table->cells++] = cli_clean_text(text, 0);
-    free(text);
-}
-
-void cli_table_bytes(cli_table *table, uint64_t bytes) {
-    char text[CLI_UNIT_TEXT];
-    cli_table_cell(table, "%s", cli_bytes_text(bytes, text));
-}
-
-void cli_table_column(cli_table *table, const char *title, bool right) {
-    table->right[table->columns++] = right;
-    cli_table_cell(table, "%s", title);
-}
-
-cli_table cli_table_of(const char *titles) {
-    cli_table table = {0};
-    for (const char *end = titles; *end; titles = end + 1) {
-        char title[64];
-        end = titles + strcspn(titles, "|");
-        const bool right = end > titles && end[-1] == '>';
-        snprintf(title, sizeof title, "%.*s", (int)(end - titles) - right, titles);
-        cli_table_column(&table, title, right);
-    }
-    return table;
-}
-
-/* Columns a cell takes on the terminal: one for each character. */
-static int shown_width(const char *text) {
-    int width = 0;
-    for (; *text; text++) {
-        width += ((unsigned char)*text & 0xC0) != 0x80;
-    }
-    return width;
-}
-
-static void print_cell(const char *text, int width, bool right, bool last, FILE *stream) {
-    int space = width - shown_width(text);
-    if (right) {
-        fprintf(stream, "%*s%s", space, "", text);
-    } else {
-        fprintf(stream, "%s%*s", text, last ? 0 : space, "");
-    }
-    fputs(last ? "\n" : "  ", stream);
-}
-
-void cli_table_free(cli_table *table) {
-    for (size_t i = 0; i < table->cells; i++) {
-        free(table->cell[i]);
-    }
-    free(table->cell);
-    *table = (cli_table){0};
-}
-
-void cli_table_print(cli_table *table, FILE *stream) {
-    const size_t columns = (size_t)table->columns;
-    int width[CLI_TABLE_COLUMNS] = {0};
-    for (size_t i = 0; i < table->cells; i++) {
-        const int cell = shown_width(table->cell[i]);
-        width[i % columns] = cell > width[i % columns] ? cell : width[i % columns];
-    }
-    for (size_t i = 0; i < table->cells; i++) {
-        const size_t c = i % columns;
-        print_cell(table->cell[i], width[c], table->right[c], c + 1 == columns, stream);
-    }
-    cli_table_free(table);
 }
 
 void *cli_need(void *memory) {
@@ -249,14 +170,18 @@ void *cli_grow(void *array, size_t count, size_t *capacity, size_t size) {
 }
 
 void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size) {
-    if (bytes->capacity - bytes->size < size) {
-        bytes->capacity = 2 * bytes->capacity + size;
+    if (bytes->capacity - bytes->size <= size) {
+        bytes->capacity = 2 * bytes->capacity + size + 64;
         bytes->data = cli_need(realloc(bytes->data, bytes->capacity));
     }
-    if (size > 0) {
-        memcpy(bytes->data + bytes->size, data, size);
-        bytes->size += size;
-    }
+    memcpy(bytes->data + bytes->size, data, size);
+    bytes->size += size;
+    bytes->data[bytes->size] = '\0';
+}
+
+void cli_bytes_free(cli_bytes *bytes) {
+    free(bytes->data);
+    *bytes = (cli_bytes){0};
 }
 
 /* ---- lists of words ---- */
@@ -314,8 +239,8 @@ char *cli_shell_word(const char *word) {
     for (const char *c = word; *c; c++) {
         cli_bytes_add(&quoted, *c == '\'' ? "'\\''" : c, *c == '\'' ? 4 : 1);
     }
-    cli_bytes_add(&quoted, "'", 2);
-    return (char *)quoted.data;
+    cli_bytes_add(&quoted, "'", 1);
+    return quoted.data;
 }
 
 char *cli_shell_words(const char *const *words, int count) {
@@ -325,6 +250,6 @@ char *cli_shell_words(const char *const *words, int count) {
         cli_bytes_add(&line, i > 0 ? " " : "", i > 0);
         cli_bytes_add(&line, word, strlen(word));
     }
-    cli_bytes_add(&line, "", 1);
-    return (char *)line.data;
+    cli_bytes_add(&line, "", 0); /* of no words */
+    return line.data;
 }

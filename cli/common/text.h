@@ -1,5 +1,5 @@
 /* Text for people: sizes and durations with units, strings of unknown origin made safe for a
- * terminal, aligned tables; and their memory. */
+ * terminal; and their memory. */
 #ifndef CLI_COMMON_TEXT_H
 #define CLI_COMMON_TEXT_H
 
@@ -41,29 +41,6 @@ bool cli_ends_with(const char *text, const char *ending);
 /* Seconds of a clock that only goes forward. */
 double cli_seconds(void);
 
-/* ---- Aligned columns. ---- */
-
-enum { CLI_TABLE_COLUMNS = 24 };
-
-typedef struct cli_table {
-    char **cell; /* (cells) row-major; the first row has the titles */
-    size_t cells, capacity;
-    int columns;
-    bool right[CLI_TABLE_COLUMNS]; /* aligned to the right (numbers) */
-} cli_table;
-
-/* A table with columns "name|bytes>|..", those that end with '>' aligned to the right; and one
- * more, before the first cell. */
-cli_table cli_table_of(const char *titles);
-void cli_table_column(cli_table *table, const char *title, bool right);
-
-/* Appends the next cell, left to right, row after row; the text is cleaned. */
-void cli_table_cell(cli_table *table, const char *format, ...) TG_PRINTF(2, 3);
-void cli_table_bytes(cli_table *table, uint64_t bytes);
-void cli_table_free(cli_table *table);
-/* Prints all rows, columns two spaces apart; and frees. */
-void cli_table_print(cli_table *table, FILE *stream);
-
 /* ---- Memory: the program ends with an error when there is none left. ---- */
 
 /* A variable that is released when its scope ends, by a function that takes its address:
@@ -79,13 +56,14 @@ void *cli_need(void *memory); /* `memory`, which is not NULL */
 /* Grows an array by one item of `size` bytes, doubling its capacity when full. */
 void *cli_grow(void *array, size_t count, size_t *capacity, size_t size);
 
-/* Bytes that are added up; `data` is to be freed. */
+/* Bytes that are added up. */
 typedef struct cli_bytes {
-    unsigned char *data; /* (size) */
+    char *data; /* (size) and a zero, once anything was added */
     size_t size, capacity;
 } cli_bytes;
 
 void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size);
+void cli_bytes_free(cli_bytes *bytes);
 
 /* ---- lists of words ---- */
 

@@ -56,11 +56,10 @@ static void convert_model(const cli_call *call, const cli_form *form) {
         (form->factorize != NULL) != (form->rank != NULL)) {
         cli_misuse("convert", "a model takes --factorize FORM and --rank RANK, or --densify alone");
     }
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    tg_file_format format;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_host_context("convert", call->common);
     CLI_OWNED(cli_model_close) cli_model model = {0};
     CLI_OWNED(tg_model_destroy) tg_model *converted = NULL;
-    tg_file_format format;
-    cli_require(cli_open_host_context("convert", call->common, &ctx));
     cli_check(tg_file_format_of_path(ctx, path, &format));
     if (format != TG_FILE_SAFETENSORS) {
         cli_die("%s: a model file is .safetensors", path);
@@ -156,7 +155,7 @@ static void choose(const cli_source *source, tg_file_format target, int64_t *fir
     *count = cli_source_count(source);
     if (opt.dataset) {
         *count = 1;
-        cli_require(cli_source_find(source, opt.dataset, first));
+        *first = cli_source_find(source, opt.dataset);
     } else if (target == TG_FILE_NPY && *count != 1) {
         char names[512];
         cli_die("an npy file holds one tensor, but %s has %lld: choose one of %s with "
@@ -197,16 +196,15 @@ static int run(const cli_call *call) {
     }
     const char *input = call->args.item[0], *output = call->args.item[1];
     if (opt.dataset) { /* the others would be lost */
-        cli_require(cli_keep_file(input, output));
+        cli_keep_file(input, output);
     }
     if (has_form) {
         convert_model(call, &opt.form);
         return CLI_OK;
     }
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    CLI_OWNED(cli_source_close) cli_source source = {0};
     tg_file_format target;
-    cli_require(cli_open_context(call->common, false, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, false);
+    CLI_OWNED(cli_source_close) cli_source source = {0};
     cli_check(tg_file_format_of_path(ctx, output, &target));
     if (opt.gzip != GZIP_UNSET && target != TG_FILE_HDF5) {
         return cli_usage("convert", "--gzip is for HDF5 output, and %.200s is %s", output,

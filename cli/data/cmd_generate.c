@@ -3,7 +3,6 @@
  * The options for the parameters of the equations are made from the library's own list, one row of
  * the help page for each parameter of each equation. Of equations that share a name the first row
  * has the value that is given. */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,20 +104,6 @@ static tg_pde_value *given_values(int *count) {
 
 /* ---- the run ---- */
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number) {
-    (void)number;
-    interrupted = 1;
-}
-
-/* The first signal ends the run in good order, a second one at once. */
-static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
 typedef struct watch {
     cli_progress bar;
     tg_generator_progress last;
@@ -129,7 +114,7 @@ static bool on_progress(void *user, const tg_generator_progress *progress) {
     w->last = *progress;
     w->bar.unit = progress->unit;
     cli_progress_show(&w->bar, progress->done, progress->total, progress->found, progress->seconds);
-    return !interrupted;
+    return !cli_signal;
 }
 
 static void print_text(const tg_generator *generator, double seconds) {
@@ -170,12 +155,11 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
         return cli_usage("generate", "%s", tg_context_error(ctx));
     }
     if (status == TG_OK) {
-        catch_signals();
+        cli_catch_signals(true);
         cli_progress_begin(&w.bar);
         status = tg_generator_run(generator, on_progress, &w, &complete);
         cli_progress_end(&w.bar);
-        signal(SIGINT, SIG_DFL); /* nothing listens any more */
-        signal(SIGTERM, SIG_DFL);
+        cli_catch_signals(false);
     }
     const bool is_reported =
         !cli_is_first() && tg_comm_get_info(config->comm).has_agreed; /* by rank 0 */
@@ -211,14 +195,14 @@ static void read_test_resolutions(tg_generator_config *config) {
 }
 
 /* The backend to compute on, by default the CPU. */
-static int open_context(const cli_common *common, const char *equation, tg_context **out) {
+static tg_context *open_context(const cli_common *common, const char *equation) {
     tg_pde_info pde;
     for (int i = 0; tg_pde_describe(i, &pde); i++) {
         if (pde.on_device && common->backend && strcmp(pde.name, equation) == 0) {
-            return cli_open_context(common, true, out);
+            return cli_open_context(common, true);
         }
     }
-    return cli_open_host_context("generate", common, out);
+    return cli_open_host_context("generate", common);
 }
 
 static int run(const cli_call *call) {
@@ -232,8 +216,7 @@ static int run(const cli_call *call) {
     config.overwrite = opt.force;
     config.frames = opt.frames;
     read_test_resolutions(&config);
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    cli_require(open_context(call->common, config.equation, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = open_context(call->common, config.equation);
     CLI_FREED tg_pde_value *values = given_values(&config.value_count);
     config.values = values;
     const tg_status status = tg_comm_create_world(ctx, NULL, &config.comm);

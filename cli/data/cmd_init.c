@@ -67,14 +67,13 @@ static void finish(tg_context *ctx, const char *path, const cli_proposal *propos
 }
 
 static int run(const cli_call *call) {
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    CLI_OWNED(cli_proposal_free) cli_proposal proposal = {0};
     tg_dataset_config config = tg_dataset_config_default();
     const char *path = call->args.item[0];
     if (opt.output) {
-        cli_require(cli_keep_file(path, opt.output));
+        cli_keep_file(path, opt.output);
     }
-    cli_require(cli_open_context(call->common, false, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, false);
+    CLI_OWNED(cli_proposal_free) cli_proposal proposal = {0};
     config.x_name = opt.x_name ? opt.x_name : config.x_name;
     config.y_name = opt.y_name ? opt.y_name : config.y_name;
     config.fields = opt.fields;

@@ -230,18 +230,17 @@ static int inspect(view *v, int64_t first, int64_t count, bool json) {
 }
 
 static int run(const cli_call *call) {
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    CLI_OWNED(cli_source_close) cli_source source = {0};
-    CLI_OWNED(free_view) view v = {.source = &source};
     const char *path = call->args.item[0];
     int64_t first = 0;
-    cli_require(cli_open_context(call->common, false, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, false);
+    CLI_OWNED(cli_source_close) cli_source source = {0};
+    CLI_OWNED(free_view) view v = {.source = &source};
     cli_check(cli_source_open(ctx, path, &source));
     if (!only || call->common->json) {
         cli_check(cli_source_read_meta(&source));
     }
     if (only) {
-        cli_require(cli_source_find(&source, only, &first));
+        first = cli_source_find(&source, only);
     } else {
         const tg_dataset_config config = tg_dataset_config_default();
         v.status = cli_propose(ctx, path, &config, false, &v.proposal);

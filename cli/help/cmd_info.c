@@ -190,9 +190,8 @@ static void print_json(const facts *f) {
 }
 
 static int run(const cli_call *call) {
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
     facts f;
-    cli_require(cli_open_context(call->common, true, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
     gather(ctx, &f);
     const tg_status status = gather_ranks(ctx, call->common, &f);
     if (status == TG_OK && cli_is_first()) { /* rank 0 reports */

@@ -134,12 +134,8 @@ static tg_status open_data(const set *s, int64_t steps, tg_dataset **out) {
     for (int d = 0; d < config.n_dim; d++) {
         config.grid[d] = s->on->points[s->on->sizes > 1 ? d : 0];
     }
-    const tg_status status = tg_dataset_open(s->ctx, s->file, NULL, &config, out);
-    if (status != TG_E_UNSUPPORTED) {
-        return status;
-    }
     config.cache_bytes = SIZE_MAX; /* no limit for arrays that must be read whole */
-    return tg_dataset_open(s->ctx, s->file, NULL, &config, out);
+    return cli_dataset_open(s->ctx, s->file, &config, out);
 }
 
 static void evaluate(set *s) {
@@ -153,19 +149,19 @@ static void evaluate(set *s) {
 enum { ROWS = 20, FRAMES = 6 }; /* shown at most */
 
 static void print_rollout(const char *file, const tg_rollout_errors *e) {
-    cli_table table = cli_table_of("step>|l2>|correlation>");
+    json_t *rows = cli_json_array();
     const int64_t stride = (e->steps + ROWS - 1) / ROWS;
     cli_say("%s at %s: %lld trajector%s, %lld step%s; correlation above 0.8 for %.1f steps", file,
             e->grid, (long long)e->trajectories, e->trajectories == 1 ? "y" : "ies",
             (long long)e->steps, e->steps == 1 ? "" : "s", e->correlated_steps);
     for (int64_t j = 0; j < e->steps; j++) {
         if ((j + 1) % stride == 0 || j == 0 || j == e->steps - 1) {
-            cli_table_cell(&table, "%lld", (long long)j + 1);
-            cli_table_cell(&table, "%.6f", e->l2[j]);
-            cli_table_cell(&table, "%.6f", e->correlation[j]);
+            cli_json_append(rows, cli_json_new(KV("step", j + 1), KV("l2", e->l2[j]),
+                                               KV("correlation", e->correlation[j])));
         }
     }
-    cli_table_print(&table, stdout);
+    cli_print_rows(rows, "step>:step|l2>:l2 f6!|correlation>:correlation f6!");
+    json_decref(rows);
 }
 
 static json_t *first_and_last(const double *first, const double *last, int64_t count) {
@@ -433,12 +429,11 @@ static int run(const cli_call *call) {
     const int count = opt.data.count * each;
     CLI_FREED wanted_grid *grids = cli_need(calloc((size_t)each, sizeof *grids));
     CLI_FREED set *sets = cli_need(calloc((size_t)count, sizeof *sets));
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    CLI_OWNED(cli_model_close) cli_model model = {0};
     opt.folder = call->args.item[0];
     parse_grids(grids);
     check_keep(count);
-    cli_require(cli_open_context(call->common, true, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
+    CLI_OWNED(cli_model_close) cli_model model = {0};
     cli_model_open(ctx, opt.folder, &model);
     check_grids(&model, grids);
     cli_model_print_normalized(&model);

@@ -36,12 +36,8 @@ typedef struct exporter {
     cli_bytes *out;
 } exporter;
 
-/* ---- arrays ---- */
-
 /* The parameter of a name as f32, or c64 if it is complex; to be destroyed. */
-static tg_tensor get(exporter *e, const char *format, ...) TG_PRINTF(2, 3);
-/* The parameter of a name as f32, or c64 if it is complex; to be destroyed. */
-static tg_tensor get(exporter *e, const char *format, ...) {
+static tg_tensor TG_PRINTF(2, 3) get(exporter *e, const char *format, ...) {
     char name[96];
     tg_tensor out = {0};
     va_list list;
@@ -264,7 +260,7 @@ static void write_sample(tg_context *ctx, const cli_model *model) {
     int64_t grid[TG_DATA_MAX_DIMS];
     CLI_OWNED(tg_tensor_destroy) tg_tensor x = {0};
     CLI_OWNED(tg_tensor_destroy) tg_tensor y = {0};
-    cli_bytes bytes = {0};
+    CLI_OWNED(cli_bytes_free) cli_bytes bytes = {0};
     char sizes[256];
     choose_grid(model, grid);
     make_field(ctx, fno->in_channels, fno->n_dim, grid, &x);
@@ -283,17 +279,15 @@ static void write_sample(tg_context *ctx, const cli_model *model) {
     }
     used += snprintf(sizes + used, sizeof sizes - (size_t)used, "};\n");
     write_in("sample.h", sizes, (size_t)used);
-    free(bytes.data);
 }
 
 static int run(const cli_call *call) {
     if (!opt.c || !opt.output) {
         return cli_usage("export", "--c and -o DIR are needed");
     }
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(cli_bytes_free) cli_bytes file = {0};
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_host_context("export", call->common);
     CLI_OWNED(cli_model_close) cli_model model = {0};
-    cli_bytes file = {0};
-    cli_require(cli_open_host_context("export", call->common, &ctx));
     cli_model_open(ctx, call->args.item[0], &model);
     cli_model_print_normalized(&model);
     add_model(ctx, model.model, model.path, &file);
@@ -314,7 +308,6 @@ static int run(const cli_call *call) {
         cli_say("wrote %s: a model of %s, C sources, a sample and README.md", opt.output,
                 CLI_BYTES(file.size));
     }
-    free(file.data);
     return CLI_OK;
 }
 

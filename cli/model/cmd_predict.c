@@ -338,7 +338,7 @@ static void check_output(tg_context *ctx, const char *model) {
         cli_die("%s: there is no folder %s", opt.output, folder);
     }
     for (int i = 0; i < 3; i++) {
-        cli_require(cli_keep_file(read[i], opt.output));
+        cli_keep_file(read[i], opt.output);
     }
 }
 
@@ -346,9 +346,8 @@ static int run(const cli_call *call) {
     if (!opt.input || !opt.output) {
         return cli_usage("predict", "--input FILE and --output FILE are needed");
     }
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
     CLI_OWNED(cli_model_close) cli_model model = {0};
-    cli_require(cli_open_context(call->common, true, &ctx));
     const tg_comm_launch launch = tg_comm_get_launch();
     if (launch.ranks > 1 && cli_is_first()) {
         cli_warn("%d ranks do not share a prediction: each follows its own command line",

@@ -140,7 +140,7 @@ static int run(const cli_call *call) {
     }
     CLI_OWNED(close_run)
     verify_run work = {.path = call->args.item[1], .checks = cli_json_array(), .is_good = true};
-    cli_require(cli_open_context(call->common, true, &work.ctx));
+    work.ctx = cli_open_context(call->common, true);
     cli_check(tg_safetensors_read(work.ctx, work.path, &work.golden));
     cli_check(tg_archive_create(work.ctx, &work.computed));
     verify(&work);

@@ -81,24 +81,23 @@ static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *
 static int report_sweep(tg_context *ctx, const char *folder, bool json) {
     size_t bytes = 0;
     const int code = cli_sweep_report(ctx, folder, opt.title, opt.output, &bytes);
-    if (bytes > 0 && json) {
+    if (json) {
         cli_json_print(
             cli_json_new(KV("report", opt.output), KV("bytes", bytes), KV("sweep", folder)));
-    } else if (bytes > 0) {
+    } else {
         cli_say("wrote %s: %s", opt.output, CLI_BYTES(bytes));
     }
     return code;
 }
 
 static int run(const cli_call *call) {
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    cli_require(cli_open_context(call->common, false, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, false);
     if (call->args.count == 1 && cli_is_sweep(call->args.item[0])) {
         return report_sweep(ctx, call->args.item[0], call->common->json);
     }
     int count = 0;
     CLI_FREED cli_run *runs = cli_need(calloc((size_t)call->args.count, sizeof *runs));
-    CLI_OWNED(cli_html_free) cli_html page = {0};
+    CLI_OWNED(cli_bytes_free) cli_html page = {0};
     CLI_FREED char *command = command_line(call);
     const int code = open_runs(ctx, &call->args, runs, &count);
     if (count == 0) {
@@ -111,8 +110,8 @@ static int run(const cli_call *call) {
                                           .title = opt.title,
                                           .command = command,
                                           .samples = opt.samples});
-    cli_require(cli_write_file(opt.output, page.text, page.used));
-    print_result(runs, count, page.used, call->common->json);
+    cli_require(cli_write_file(opt.output, page.data, page.size));
+    print_result(runs, count, page.size, call->common->json);
     for (int i = 0; i < count; i++) {
         cli_run_close(&runs[i]);
     }

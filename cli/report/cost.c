@@ -152,7 +152,7 @@ static void add_memory_table(cli_html *page, const cli_report *report) {
 }
 
 void cli_report_memory(cli_html *page, const cli_report *report) {
-    CLI_OWNED(cli_html_free) cli_html drawn = {0};
+    CLI_OWNED(cli_bytes_free) cli_html drawn = {0};
     const bool has_state = draw_memory(&drawn, report, true);
     if (!draw_memory(&drawn, report, false) && !has_state) {
         return;
@@ -188,7 +188,7 @@ void cli_report_time(cli_html *page, const cli_report *report) {
         whole.value[i][0] = positive(cli_run_step_seconds(run));
         whole.value[i][1] = positive(whole.total[i] - whole.value[i][0]);
     }
-    CLI_OWNED(cli_html_free) cli_html drawn = {0};
+    CLI_OWNED(cli_bytes_free) cli_html drawn = {0};
     const bool has_step = draw_bars(&drawn, report, &step);
     const bool has_whole = draw_bars(&drawn, report, &whole);
     if (!has_step && !has_whole) {

@@ -176,7 +176,7 @@ void cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t
     const int64_t longest = height > width ? height : width;
     const int64_t step = (longest + MAX_PIXELS - 1) / MAX_PIXELS;
     const int rows = (int)((height + step - 1) / step), columns = (int)((width + step - 1) / step);
-    cli_bytes file = {0};
+    CLI_OWNED(cli_bytes_free) cli_bytes file = {0};
     indexed_picture p = {.width = columns,
                          .height = rows,
                          .pixel = cli_need(malloc((size_t)rows * (size_t)columns))};
@@ -191,10 +191,9 @@ void cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t
         cli_die("%s: the picture could not be made (libpng)", alt);
     }
     cli_html_add(page, "<img alt=\"%s\" width=\"%d\" height=\"%d\" src=\"", alt, columns, rows);
-    cli_html_png(page, file.data, file.size);
+    cli_html_png(page, (const unsigned char *)file.data, file.size);
     cli_html_add(page, "\">");
     free(p.pixel);
-    free(file.data);
 }
 
 /* ---- points: each covers the pixels around it, and a pixel shows the nearest point in front ----

@@ -8,31 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/text.h"
 #include "tgrad/tgrad.h"
 
-void cli_html_free(cli_html *page) {
-    free(page->text);
-    *page = (cli_html){0};
-}
-
-static void append(cli_html *page, const char *bytes, size_t size) {
-    if (page->capacity - page->used <= size) {
-        page->capacity = 2 * page->capacity + size + 4096;
-        page->text = cli_need(realloc(page->text, page->capacity));
-    }
-    memcpy(page->text + page->used, bytes, size);
-    page->used += size;
-    page->text[page->used] = '\0';
-}
-
 void cli_html_literal(cli_html *page, const char *literal) {
-    append(page, literal, strlen(literal));
+    cli_bytes_add(page, literal, strlen(literal));
 }
 
 void cli_html_join(cli_html *page, const cli_html *part) {
-    if (part->used > 0) {
-        append(page, part->text, part->used);
+    if (part->size > 0) {
+        cli_bytes_add(page, part->data, part->size);
     }
 }
 
@@ -50,7 +34,7 @@ static size_t append_escaped(cli_html *page, const char *text) {
     if (!shown && (length == 0 || (cli_hidden_character(text) && byte != '\t' && byte != '\n'))) {
         shown = "\xEF\xBF\xBD";
     }
-    append(page, shown ? shown : text, shown ? strlen(shown) : (size_t)length);
+    cli_bytes_add(page, shown ? shown : text, shown ? strlen(shown) : (size_t)length);
     return length > 0 ? (size_t)length : 1;
 }
 
@@ -64,7 +48,7 @@ void cli_html_short(cli_html *page, const char *text, size_t limit) {
     for (size_t i = 0; i < shown; i++) {
         text += append_escaped(page, text);
     }
-    append(page, "\xE2\x80\xA6", characters > limit ? 3 : 0);
+    cli_bytes_add(page, "\xE2\x80\xA6", characters > limit ? 3 : 0);
 }
 
 /* One conversion, from the character after its '%'; returns the rest of the format. */
@@ -106,7 +90,7 @@ static const char *convert(cli_html *page, const char *format, va_list *args) {
     default:
         abort(); /* the list in the header is complete */
     }
-    append(page, number, strlen(number));
+    cli_bytes_add(page, number, strlen(number));
     return format + 1;
 }
 
@@ -115,7 +99,7 @@ void cli_html_add(cli_html *page, const char *format, ...) {
     va_start(args, format);
     while (*format) {
         const size_t literal = strcspn(format, "%");
-        append(page, format, literal);
+        cli_bytes_add(page, format, literal);
         format += literal;
         if (*format == '%') {
             format = convert(page, format + 1, &args);
@@ -127,7 +111,7 @@ void cli_html_add(cli_html *page, const char *format, ...) {
 void cli_html_png(cli_html *page, const unsigned char *bytes, size_t size) {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     static const char scheme[] = "data:image/png;base64,";
-    append(page, scheme, sizeof scheme - 1);
+    cli_bytes_add(page, scheme, sizeof scheme - 1);
     for (size_t i = 0; i < size; i += 3) {
         const size_t left = size - i;
         const uint32_t word = (uint32_t)bytes[i] << 16 |
@@ -136,7 +120,7 @@ void cli_html_png(cli_html *page, const unsigned char *bytes, size_t size) {
         const char four[4] = {digit[word >> 18], digit[word >> 12 & 63],
                               left > 1 ? digit[word >> 6 & 63] : '=',
                               left > 2 ? digit[word & 63] : '='};
-        append(page, four, sizeof four);
+        cli_bytes_add(page, four, sizeof four);
     }
 }
 

@@ -6,16 +6,9 @@
 #ifndef CLI_REPORT_HTML_H
 #define CLI_REPORT_HTML_H
 
-#include <stddef.h>
+#include "common/text.h"
 
-#include "tgrad/status.h"
-
-typedef struct cli_html {
-    char *text; /* (used) terminated once there is any */
-    size_t used, capacity;
-} cli_html;
-
-void cli_html_free(cli_html *page);
+typedef cli_bytes cli_html;
 
 /* Appends. Conversions: %s (escaped), %d, %lld, %zu, %f %e %g with an optional .N, and %%. */
 void cli_html_add(cli_html *page, const char *format, ...) TG_PRINTF(2, 3);

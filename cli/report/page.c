@@ -206,7 +206,7 @@ void cli_report_end(cli_html *page) {
 }
 
 void cli_report_write(cli_html *page, const cli_report *report) {
-    CLI_OWNED(cli_html_free) cli_html body = {0};
+    CLI_OWNED(cli_bytes_free) cli_html body = {0};
     CLI_FREED char *title = title_of(report);
     cli_report_results(&body, report);
     cli_report_curves(&body, report);
@@ -219,7 +219,7 @@ void cli_report_write(cli_html *page, const cli_report *report) {
     cli_report_begin(page, "tgrad report", title);
     add_subtitle(page, report);
     cli_html_add(page, "</header>\n");
-    add_contents(page, body.text);
+    add_contents(page, body.data);
     cli_html_join(page, &body);
     cli_report_end(page);
 }

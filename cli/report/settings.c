@@ -102,8 +102,8 @@ static int add_rows(cli_html *page, const cli_report *report, const source *from
 /* Tables of what differs between the runs and of what they share, and the end of `from`; returns
  * how many settings differ. */
 static int add_tables(cli_html *page, const cli_report *report, source *from) {
-    CLI_OWNED(cli_html_free) cli_html different = {0};
-    CLI_OWNED(cli_html_free) cli_html common = {0};
+    CLI_OWNED(cli_bytes_free) cli_html different = {0};
+    CLI_OWNED(cli_bytes_free) cli_html common = {0};
     const int differ = add_rows(&different, report, from, false);
     const int shared = add_rows(&common, report, from, true);
     if (differ > 0) {
@@ -129,7 +129,7 @@ static int add_tables(cli_html *page, const cli_report *report, source *from) {
 }
 
 void cli_report_settings(cli_html *page, const cli_report *report) {
-    CLI_OWNED(cli_html_free) cli_html tables = {0};
+    CLI_OWNED(cli_bytes_free) cli_html tables = {0};
     source settings = settings_of(report), test_data = test_data_of(report);
     const int known = settings.known, differ = add_tables(&tables, report, &settings);
     add_tables(&tables, report, &test_data);

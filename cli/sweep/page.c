@@ -423,18 +423,15 @@ static int write_page(tg_context *ctx, const char *folder, const cli_sweep_table
 int cli_sweep_report(tg_context *ctx, const char *folder, const char *heading, const char *path,
                      size_t *bytes) {
     CLI_OWNED(cli_sweep_table_free) cli_sweep_table table;
-    CLI_OWNED(cli_html_free) cli_html page = {0};
-    int drawn = CLI_OK, code = cli_sweep_table_read(folder, &table);
-    *bytes = 0;
-    if (code != CLI_OK) {
-        return code;
-    }
+    CLI_OWNED(cli_bytes_free) cli_html page = {0};
+    int code = CLI_OK;
+    cli_sweep_table_read(folder, &table);
     if (cli_ends_with(path, ".md")) {
         cli_sweep_markdown(&page, &table);
     } else {
-        drawn = write_page(ctx, folder, &table, heading, &page);
+        code = write_page(ctx, folder, &table, heading, &page);
     }
-    code = cli_write_file(path, page.text, page.used);
-    *bytes = code == CLI_OK ? page.used : 0;
-    return code == CLI_OK ? drawn : code;
+    cli_require(cli_write_file(path, page.data, page.size));
+    *bytes = page.size;
+    return code;
 }

@@ -13,15 +13,14 @@
  * good to a factor of two or so. NaN where the settings leave the grid open. */
 static double predict_step(tg_context *ctx, const cli_cell *cell, const tg_settings *settings,
                            int64_t parameters, int64_t threads) {
-    cli_problem problem;
+    const cli_problem problem = cli_problem_from(ctx, cell->name, settings);
     CLI_FREED tg_fno_phase *phase = NULL;
     int count = 0;
     const double scale = cell->place == TG_HOST ? (double)threads : 1.0;
     const double flops = cell->place == TG_HOST ? 25e9 : 100e12;
     const double bytes = cell->place == TG_HOST ? 4e9 : 2e12;
     double seconds = 24.0 * (double)parameters / (bytes * scale); /* weights, moments, gradient */
-    if (cli_problem_from(ctx, cell->name, settings, &problem) != CLI_OK || problem.grid[0] == 0 ||
-        cli_problem_phases(ctx, &problem, &phase, &count) != TG_OK) {
+    if (problem.grid[0] == 0 || cli_problem_phases(ctx, &problem, &phase, &count) != TG_OK) {
         return (double)NAN;
     }
     for (int i = 0; i < count; i++) {

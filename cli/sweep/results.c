@@ -195,7 +195,7 @@ static json_t *describe(const cli_experiment *e) {
 
 int cli_results_gather(const char *folder, const cli_experiment *e) {
     CLI_FREED char *path = cli_format("%s/results.jsonl", folder);
-    cli_bytes lines = {0};
+    CLI_OWNED(cli_bytes_free) cli_bytes lines = {0};
     for (int i = 0; i < e->trials; i++) {
         CLI_OWNED(cli_result_free) json_t *result = cli_result_read(folder, e->trial[i].name);
         if (result) {
@@ -204,8 +204,7 @@ int cli_results_gather(const char *folder, const cli_experiment *e) {
             cli_bytes_add(&lines, "\n", 1);
         }
     }
-    int code = cli_write_file(path, lines.data ? lines.data : (const void *)"", lines.size);
-    free(lines.data);
+    int code = cli_write_file(path, lines.size > 0 ? lines.data : "", lines.size);
     if (code == CLI_OK) {
         CLI_OWNED(cli_result_free) json_t *sweep = describe(e);
         CLI_FREED char *text = cli_need(json_dumps(sweep, JSON_INDENT(2) | JSON_PRESERVE_ORDER));
@@ -227,24 +226,23 @@ static const char *text_at(const json_t *object, const char *key) {
 }
 
 /* The lines of results.jsonl as an array. */
-static int read_results(const char *folder, json_t **out) {
+static json_t *read_results(const char *folder) {
     CLI_FREED char *path = cli_format("%s/results.jsonl", folder);
     CLI_FREED char *line = NULL;
     size_t room = 0;
     CLI_OWNED(cli_file_close) FILE *file = fopen(path, "r");
-    *out = cli_json_array();
+    json_t *out = cli_json_array();
     if (!file) {
-        return cli_fail("%s: %s", path, strerror(errno));
+        cli_die("%s: %s", path, strerror(errno));
     }
     for (int number = 1; getline(&line, &room, file) > 0; number++) {
         json_t *result = json_loads(line, 0, NULL);
         if (!json_is_object(result) || !text_at(result, "cell")) {
-            json_decref(result);
-            return cli_fail("%s:%d: no result of a run", path, number);
+            cli_die("%s:%d: no result of a run", path, number);
         }
-        cli_json_append(*out, result);
+        cli_json_append(out, result);
     }
-    return CLI_OK;
+    return out;
 }
 
 /* ---- rows ---- */
@@ -379,7 +377,7 @@ static void add_published_columns(json_t *columns, json_t *published) {
     }
 }
 
-int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
+void cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
     CLI_FREED char *path = cli_format("%s/sweep.json", folder);
     json_error_t error;
     *out = (cli_sweep_table){
@@ -389,12 +387,10 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
     out->title = text_at(out->sweep, "title");
     out->file = text_at(out->sweep, "file");
     if (!json_is_array(cells) || !json_is_array(out->axes) || !out->title || !out->file) {
-        return cli_fail("%s: not what tgrad sweep writes%s%s", path, out->sweep ? "" : ": ",
-                        out->sweep ? "" : error.text);
+        cli_die("%s: not what tgrad sweep writes%s%s", path, out->sweep ? "" : ": ",
+                out->sweep ? "" : error.text);
     }
-    if (read_results(folder, &out->results) != CLI_OK) {
-        return CLI_FAILED;
-    }
+    out->results = read_results(folder);
     find_grids(out);
     out->row = cli_need(calloc(json_array_size(cells) + 1, sizeof *out->row));
     for (size_t c = 0; c < json_array_size(cells); c++) {
@@ -408,7 +404,7 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
         add_published_columns(out->published, row->published);
         row->p = (double)NAN;
         if (!row->name || json_array_size(row->values) != json_array_size(out->axes)) {
-            return cli_fail("%s/sweep.json: cell %zu is not what tgrad sweep writes", folder, c);
+            cli_die("%s/sweep.json: cell %zu is not what tgrad sweep writes", folder, c);
         }
         fill_row(out, row);
     }
@@ -422,7 +418,6 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
             out->has_p |= isfinite(row->p);
         }
     }
-    return CLI_OK;
 }
 
 void cli_sweep_table_free(cli_sweep_table *t) {

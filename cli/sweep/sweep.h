@@ -217,8 +217,8 @@ typedef struct cli_sweep_table {
 /* Whether a folder is a sweep's. */
 bool cli_is_sweep(const char *folder);
 
-/* Reads and computes. CLI_FAILED after a message; to be freed either way. */
-int cli_sweep_table_read(const char *folder, cli_sweep_table *out);
+/* Reads and computes; to be freed. */
+void cli_sweep_table_read(const char *folder, cli_sweep_table *out);
 void cli_sweep_table_free(cli_sweep_table *table);
 
 /* The row with the least mean of an error; -1: none has one. */
@@ -229,8 +229,8 @@ int cli_sweep_best(const cli_sweep_table *table, cli_norm norm, int test);
 /* The table with its title and notes; nothing is escaped beyond what Markdown needs. */
 void cli_sweep_markdown(cli_html *out, const cli_sweep_table *table);
 
-/* Writes `path`, in Markdown if it ends in .md; *bytes is its size, 0 if it was not written.
- * CLI_FAILED after a message, also where only the curves of runs are left out. */
+/* Writes `path`, in Markdown if it ends in .md; *bytes is its size. CLI_FAILED after a message
+ * where the curves of runs are left out. */
 int cli_sweep_report(tg_context *ctx, const char *folder, const char *heading, const char *path,
                      size_t *bytes);
 

@@ -48,6 +48,11 @@ typedef struct subject {
     cli_paths paths; /* with --paths */
 } subject;
 
+static void free_subject(subject **s) {
+    tg_settings_destroy(&(*s)->settings);
+    cli_paths_free(&(*s)->paths);
+}
+
 static const tg_train_phase *peak_of(const tg_train_memory *m, tg_place place) {
     return &m->phase[m->peak_phase[place]];
 }
@@ -65,29 +70,26 @@ typedef struct speeds {
     double compute; /* seconds of a step */
 } speeds;
 
-static int read_time(const char *option, const char *unit, const char *text, double factor,
-                     double *seconds) {
+static double read_time(const char *option, const char *unit, const char *text, double factor) {
     char *end = NULL;
-    *seconds = text ? factor * strtod(text, &end) : 0.0;
-    return !text || (end != text && *end == '\0' && *seconds > 0.0 && *seconds < 1e9)
-               ? CLI_OK
-               : cli_usage("plan", "%s needs a number of %s, not '%.64s'", option, unit, text);
+    const double seconds = text ? factor * strtod(text, &end) : 0.0;
+    if (text && (end == text || *end || !(seconds > 0.0 && seconds < 1e9))) {
+        cli_misuse("plan", "%s needs a number of %s, not '%.64s'", option, unit, text);
+    }
+    return seconds;
 }
 
-static int read_speeds(speeds *out) {
-    *out = (speeds){0};
+static speeds read_speeds(void) {
+    speeds out = {0};
     if ((link_speed && ranks == 1) || ((step_ms || latency_us) && !link_speed)) {
-        return cli_usage("plan",
-                         "--link goes with --ranks, --step-ms and --latency-us with --link");
+        cli_misuse("plan", "--link goes with --ranks, --step-ms and --latency-us with --link");
     }
-    if (link_speed && (!tg_bytes_parse(link_speed, &out->link) || !(out->link >= 1.0))) {
-        return cli_usage("plan", "--link needs bytes per second (25GB, 400MB), not '%.64s'",
-                         link_speed);
+    if (link_speed && (!tg_bytes_parse(link_speed, &out.link) || !(out.link >= 1.0))) {
+        cli_misuse("plan", "--link needs bytes per second (25GB, 400MB), not '%.64s'", link_speed);
     }
-    const int code = read_time("--step-ms", "milliseconds", step_ms, 1e-3, &out->compute);
-    return code != CLI_OK
-               ? code
-               : read_time("--latency-us", "microseconds", latency_us, 1e-6, &out->latency);
+    out.compute = read_time("--step-ms", "milliseconds", step_ms, 1e-3);
+    out.latency = read_time("--latency-us", "microseconds", latency_us, 1e-6);
+    return out;
 }
 
 /* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of the
@@ -149,35 +151,32 @@ static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
 
 static void print_peak(const tg_train_memory *m) {
     const tg_train_phase *peak = peak_of(m, m->place);
-    cli_table table = cli_table_of(peak->name);
-    cli_table_column(&table, "bytes", true);
-    cli_table_column(&table, "", true);
+    CLI_FREED char *columns = cli_format("%s:name|bytes>:bytes|>:bytes B", peak->name);
+    json_t *rows = cli_json_array();
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        if (peak->bytes[m->place][c] > 0) {
-            cli_table_cell(&table, "%s", tg_mem_category_name((tg_mem_category)c));
-            cli_table_cell(&table, "%zu", peak->bytes[m->place][c]);
-            cli_table_bytes(&table, peak->bytes[m->place][c]);
+        const size_t bytes = peak->bytes[m->place][c];
+        if (bytes > 0) {
+            cli_json_append(rows, cli_json_new(KV("name", tg_mem_category_name((tg_mem_category)c)),
+                                               KV("bytes", bytes)));
         }
     }
-    cli_table_cell(&table, "peak");
-    cli_table_cell(&table, "%zu", m->peak_total[m->place]);
-    cli_table_bytes(&table, m->peak_total[m->place]);
-    cli_table_print(&table, stdout);
+    cli_json_append(rows, cli_json_new(KV("name", "peak"), KV("bytes", m->peak_total[m->place])));
+    cli_print_rows(rows, columns);
+    json_decref(rows);
 }
 
 static void print_phases(const tg_train_memory *m) {
-    char text[CLI_UNIT_TEXT];
-    const bool apart = m->place != TG_HOST;
-    cli_table table = cli_table_of(apart ? "over the run|>|host>" : "over the run|>");
+    json_t *rows = cli_json_array();
     for (int i = 0; i < m->count; i++) {
-        cli_table_cell(&table, "%s", m->phase[i].name);
-        cli_table_cell(&table, "%s%s", i == m->peak_phase[m->place] ? "peak " : "",
-                       cli_bytes_text(m->phase[i].total[m->place], text));
-        if (apart) {
-            cli_table_bytes(&table, m->phase[i].total[TG_HOST]);
-        }
+        const tg_train_phase *phase = &m->phase[i];
+        CLI_FREED char *total = cli_format("%s%s", i == m->peak_phase[m->place] ? "peak " : "",
+                                           CLI_BYTES(phase->total[m->place]));
+        cli_json_append(rows, cli_json_new(KV("name", phase->name), KV("total", total),
+                                           KV("host", phase->total[TG_HOST])));
     }
-    cli_table_print(&table, stdout);
+    cli_print_rows(rows, m->place == TG_HOST ? "over the run:name|>:total"
+                                             : "over the run:name|>:total|host>:host B");
+    json_decref(rows);
 }
 
 /* The modes as they are set; of a UNO those of each layer. */
@@ -327,18 +326,18 @@ static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool
 /* The smallest number of ranks that could share each sample with so many bytes on each; 0: none. */
 static int64_t find_split(tg_context *ctx, const subject *s, size_t bytes) {
     static tg_train_memory memory; /* large */
-    tg_settings *shared = NULL;
-    int64_t found = 0;
-    tg_status status = tg_settings_copy(ctx, s->settings, &shared);
-    for (int parts = 2; parts <= 1024 && found == 0 && status == TG_OK; parts *= 2) {
-        char text[16];
-        snprintf(text, sizeof text, "%d", parts);
-        status = tg_settings_set(shared, "distributed.split", text, "--fit");
-        status = status == TG_OK ? tg_train_plan(ctx, shared, parts, &memory) : status;
-        found = status == TG_OK && memory.peak_total[memory.place] <= bytes ? parts : 0;
+    CLI_OWNED(tg_settings_destroy) tg_settings *shared = NULL;
+    cli_check(tg_settings_copy(ctx, s->settings, &shared));
+    for (int parts = 2; parts <= 1024; parts *= 2) {
+        cli_check(cli_settings_set_integer(shared, "distributed.split", parts, "--fit"));
+        if (tg_train_plan(ctx, shared, parts, &memory) != TG_OK) {
+            return 0;
+        }
+        if (memory.peak_total[memory.place] <= bytes) {
+            return parts;
+        }
     }
-    tg_settings_destroy(&shared);
-    return found;
+    return 0;
 }
 
 static int run_fit(tg_context *ctx, const subject *s, bool json) {
@@ -348,10 +347,7 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
     if (!tg_bytes_parse(fit, &bytes) || !(bytes >= 1.0 && bytes < 0x1p62)) {
         return cli_usage("plan", "--fit needs a number of bytes (8GB, 7.5GiB), not '%.64s'", fit);
     }
-    const tg_status status = cli_fit_search(ctx, s->settings, (size_t)bytes, &found);
-    if (status != TG_OK) {
-        return cli_fail_status(ctx, status);
-    }
+    cli_check(cli_fit_search(ctx, s->settings, (size_t)bytes, &found));
     if (found.now.peak > (size_t)bytes && found.count == 0) {
         const char *with = cli_proposal_arguments(&found.smallest, text, sizeof text);
         cli_bytes_text((uint64_t)bytes, room);
@@ -376,63 +372,47 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
 /* ---- paths ---- */
 
 /* A step that refreshes and one that does not, on random data: the backend reports its paths. */
-static tg_status take_steps(tg_context *ctx, const cli_problem *problem) {
-    cli_workbench bench;
-    tg_status status = cli_workbench_open(ctx, problem, 0, &bench);
-    status = status == TG_OK ? cli_workbench_run(&bench, TG_GRAPHS_OFF, 2, NULL) : status;
-    cli_workbench_close(&bench);
-    return status;
-}
-
-static int find_paths(tg_context *ctx, const subject *s) {
-    cli_problem problem;
-    const int code = cli_problem_from(ctx, s->name, s->settings, &problem);
-    return code == CLI_OK ? cli_code(ctx, take_steps(ctx, &problem)) : code;
+static void find_paths(tg_context *ctx, const subject *s) {
+    CLI_OWNED(cli_workbench_close) cli_workbench bench = {0};
+    const cli_problem problem = cli_problem_from(ctx, s->name, s->settings);
+    cli_check(cli_workbench_open(ctx, &problem, 0, &bench));
+    cli_check(cli_workbench_run(&bench, TG_GRAPHS_OFF, 2, NULL));
 }
 
 /* ---- the command ---- */
 
 static int run(const cli_call *call) {
     static subject s; /* large */
-    tg_context *ctx = NULL;
     const cli_run_source source = {.command = "plan",
                                    .preset = preset,
                                    .config = call->args.count > 0 ? call->args.item[0] : NULL,
                                    .method = method,
                                    .batch = batch,
                                    .args = &call->args};
-    speeds at;
-    int code = read_speeds(&at);
-    if (code == CLI_OK && fit && ranks > 1) {
-        code = cli_usage("plan", "--fit is for one process: leave out --ranks");
+    const speeds at = read_speeds();
+    if (fit && ranks > 1) {
+        return cli_usage("plan", "--fit is for one process: leave out --ranks");
     }
-    if (code == CLI_OK && shows_paths && (fit || ranks > 1)) {
-        code = cli_usage("plan", "--paths is of one process: leave out --fit and --ranks");
+    if (shows_paths && (fit || ranks > 1)) {
+        return cli_usage("plan", "--paths is of one process: leave out --fit and --ranks");
     }
     cli_paths_collect(shows_paths ? &s.paths : NULL);
-    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
+    CLI_OWNED(free_subject) subject *owned = &s;
     s.name = preset ? preset : source.config;
-    code = code == CLI_OK ? cli_run_settings_read(ctx, &source, &s.settings, &s.has_data) : code;
-    if (code == CLI_OK && split) {
-        code = cli_code(ctx, tg_settings_set(s.settings, "distributed.split", split, "--split"));
+    s.settings = cli_run_settings_read(ctx, &source, &s.has_data);
+    if (split) {
+        cli_check(tg_settings_set(s.settings, "distributed.split", split, "--split"));
     }
-    if (code == CLI_OK && fit) {
-        code = run_fit(ctx, &s, call->common->json);
-    } else if (code == CLI_OK) {
-        const tg_status status = tg_train_plan(ctx, s.settings, (int)ranks, &s.memory);
-        code = cli_code(ctx, status);
-        code = code == CLI_OK && shows_paths ? find_paths(ctx, &s) : code;
-        if (code == CLI_OK && call->common->json) {
-            print_json(&s, &at);
-        } else if (code == CLI_OK) {
-            print_text(&s, &at);
-        }
+    if (fit) {
+        return run_fit(ctx, owned, call->common->json);
     }
-    tg_settings_destroy(&s.settings);
-    tg_context_destroy(&ctx);
-    cli_paths_collect(NULL);
-    cli_paths_free(&s.paths);
-    return code;
+    cli_check(tg_train_plan(ctx, s.settings, (int)ranks, &s.memory));
+    if (shows_paths) {
+        find_paths(ctx, &s);
+    }
+    (call->common->json ? print_json : print_text)(&s, &at);
+    return CLI_OK;
 }
 
 const cli_command cli_cmd_plan = {

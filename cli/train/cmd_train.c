@@ -4,7 +4,6 @@
  * train together, the first one prints, and a signal to one stops all. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,13 +35,6 @@ static const cli_option options[] = {
     CLI_OPTION_FLAG("verbose", 'v', &is_verbose, "print every setting before the run"),
     {0},
 };
-
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number) {
-    stop_signal = number;
-    signal(number, SIG_DFL); /* the next one ends at once */
-}
 
 typedef struct screen {
     bool has_bar;
@@ -138,7 +130,7 @@ static void show_epoch(void *user, const tg_train_epoch *e) {
 
 static bool should_stop(void *user) {
     (void)user;
-    return stop_signal != 0;
+    return cli_signal != 0;
 }
 
 /* The file of settings, to be freed: the one that is named, or that of the run. */
@@ -268,10 +260,10 @@ static void print_communication(const tg_comm *comm, int64_t steps) {
 
 /* The signal that stopped the run, whichever rank got it: all of them end with its code. */
 static tg_status share_signal(tg_comm *comm) {
-    double number = stop_signal;
+    double number = cli_signal;
     const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = &number};
     const tg_status status = tg_comm_all_reduce(comm, TG_COMM_MAX, &value);
-    stop_signal = (int)number;
+    cli_signal = (int)number;
     return status;
 }
 
@@ -293,7 +285,7 @@ static void print_end(const tg_comm *comm, const screen *s, const tg_train_end *
                       int64_t steps) {
     char skipped[128];
     if (!end->is_finished) {
-        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
+        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)cli_signal,
                 (long long)end->step, (long long)end->epoch + 1, end->checkpoint);
         cli_say("resume with: tgrad train --run %s --resume auto", run_folder);
         return;
@@ -328,7 +320,7 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
     cli_wipe_line();
     if (status == TG_OK && !end.is_finished) {
         status = share_signal(comm);
-        *code = 128 + (int)stop_signal;
+        *code = 128 + (int)cli_signal;
     }
     if (status != TG_OK && !end.has_diverged) {
         return status;
@@ -386,12 +378,9 @@ static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *t
         }
         fflush(stdout);
     }
-    const struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cli_catch_signals(true);
     const tg_status status = train(ctx, comm, trainer, settings, json, code);
-    signal(SIGINT, SIG_DFL); /* no longer handled */
-    signal(SIGTERM, SIG_DFL);
+    cli_catch_signals(false);
     return status;
 }
 
@@ -422,17 +411,16 @@ static int run(const cli_call *call) {
         return cli_usage("train", "--resume continues a run, %s: choose one",
                          init ? "--init begins one" : "--force removes it");
     }
-    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
-    CLI_OWNED(tg_comm_destroy) tg_comm *comm = NULL;
-    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
-    CLI_OWNED(tg_trainer_destroy) tg_trainer *trainer = NULL;
     const bool json = call->common->json && cli_is_first();
     if (is_quiet) {
         cli_drop_notes();
     }
     is_quiet = is_quiet || json || !cli_is_first();
     CLI_FREED char *path = settings_file(call);
-    cli_require(cli_open_context(call->common, true, &ctx));
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = cli_open_context(call->common, true);
+    CLI_OWNED(tg_comm_destroy) tg_comm *comm = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    CLI_OWNED(tg_trainer_destroy) tg_trainer *trainer = NULL;
     tg_comm_config how = tg_comm_config_default();
     const tg_status read = read_settings(ctx, call, path, &settings);
     const char *timeout = tg_settings_get(settings, "distributed.timeout"); /* checked later */

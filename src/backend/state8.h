@@ -53,17 +53,18 @@ TG_STATE_FN float tg_state_value(int bits, uint32_t index) {
  * times (on the border of two decades either gives the same index). */
 TG_STATE_FN uint32_t tg_state_index(int bits, float x, float u) {
     float up = 1.0f, entries = (float)(1u << (bits - 1)); /* of the decade of x: exact powers */
-    for (int e = 4; e > 0; e /= 2) {
+    for (int i = 0; i < 3; i++) {
+        const int e = 4 >> i;
         const int below = x * up <= tg_state_decade(e);
-        up = below ? up * (e == 4 ? 1e4f : e == 2 ? 1e2f : 1e1f) : up;
-        entries = below ? entries / (float)(1 << e) : entries;
+        up *= below ? (e == 4 ? 1e4f : e == 2 ? 1e2f : 1e1f) : 1.0f;
+        entries *= below ? 1.0f / (float)(1 << e) : 1.0f;
     }
     const float steps =
         (x * up - 0.1f) * (entries * (1.0f / 0.9f));                /* 0: end of the decade below */
     const float last = x * (bits == TG_STATE_M_BITS ? 1e6f : 1e7f); /* one entry; 0 below it */
     const float moved = (entries > 1.0f ? steps : last) + u, most = entries > 1.0f ? entries : 1.0f;
     const float within = moved > 0.0f ? moved : 0.0f;
-    return (uint32_t)most + (uint32_t)(within < most ? within : most) - 1u;
+    return (uint32_t)((int32_t)most + (int32_t)(within < most ? within : most) - 1);
 }
 
 /* 16 random bits to (0, 1), with mean 1/2: the middles of 2^16 intervals. */
@@ -85,7 +86,8 @@ TG_STATE_FN float tg_state_m_decode(uint8_t byte, float scale) {
 /* Second moment, of its root. */
 TG_STATE_FN uint8_t tg_state_v_encode(float root, float inverse_scale, float u) {
     const uint32_t index = tg_state_index(TG_STATE_V_BITS, root * inverse_scale, u);
-    return (uint8_t)(index == 0 && root > 0.0f ? 1u : index);
+    const uint32_t least = root > 0.0f;
+    return (uint8_t)(index > least ? index : least);
 }
 
 TG_STATE_FN float tg_state_v_decode(uint8_t byte, float scale) {

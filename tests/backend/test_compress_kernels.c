@@ -26,8 +26,7 @@ static const cpu_compress_kernels *const tables[TABLES] = {&cpu_compress_plain, 
 
 static bool has(const cpu_compress_kernels *kernels) {
 #if defined(__x86_64__) || defined(__i386__)
-    return kernels->product_c64 &&
-           (kernels != &cpu_compress_avx2 || __builtin_cpu_supports("avx2")) &&
+    return kernels->product && (kernels != &cpu_compress_avx2 || __builtin_cpu_supports("avx2")) &&
            (kernels != &cpu_compress_avx512 || __builtin_cpu_supports("avx512vl"));
 #else
     return kernels == &cpu_compress_plain;
@@ -98,7 +97,7 @@ static void run_products(cpu_product p, int width) {
         p.b = b;
         p.c = c[t];
         if (has(tables[t])) {
-            (width == 2 ? tables[t]->product_c64 : tables[t]->product_f32)(&p);
+            tables[t]->product(width == 2, &p);
             check_product(&p, width, before);
         }
     }
@@ -211,7 +210,7 @@ static void run_stretches(int64_t n, int rows, int64_t batch, tg_storage store, 
         if (!has(tables[t])) {
             continue;
         }
-        (width == 2 ? tables[t]->stretch_c64 : tables[t]->stretch_f32)(&s);
+        tables[t]->stretch(width == 2, &s);
         for (int64_t at = 0; at < rows * row_out; at++) {
             const int64_t i = at / row_out, j = at % row_out;
             double complex sum = 0.0;
@@ -260,8 +259,8 @@ TEST(test_dots) {
         for (int t = 0; t < TABLES; t++) {
             float real = 1.0f, both[2] = {1.0f, 2.0f};
             if (has(tables[t])) {
-                tables[t]->dot_f32(n, a, b, 0.5f, &real);
-                tables[t]->dot_c64(n, a, b, 0.5f, both);
+                tables[t]->dot(false, n, a, b, 0.5f, &real);
+                tables[t]->dot(true, n, a, b, 0.5f, both);
                 expect(&real, 1, 1.0 + 0.5 * sum[0], (double)n);
                 expect(both, 2, number(1.0, 2.0) + 0.5 * sum[1], (double)n);
             }
@@ -293,12 +292,12 @@ TEST(test_few_rows) {
         if (!has(tables[t])) {
             continue;
         }
-        tables[t]->product_c64(&p);
+        tables[t]->product(true, &p);
         check_product(&p, 2, before);
         p.m = 1;
         p.c = alone;
         for (int row = 0; row < ROWS; row++, p.a += 2 * DEPTH) {
-            tables[t]->product_c64(&p);
+            tables[t]->product(true, &p);
             assert_memory_equal(alone, c + 2 * row * COLUMNS, sizeof alone);
         }
     }
@@ -335,7 +334,7 @@ static void run_kept(int64_t batch, int64_t rank, int width, bool taken) {
                                     .u = u,
                                     .out = taken ? out : NULL};
         if (has(tables[t])) {
-            (width == 2 ? tables[t]->kept_c64 : tables[t]->kept_f32)(&list);
+            tables[t]->kept(width == 2, &list);
         }
         for (int e = 0; has(tables[t]) && e < COUNT; e++) {
             const int64_t row = entries[e].row, channel = entries[e].channel;

@@ -4,9 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/options.h"
-#include "common/text.h"
+#include "common/output.h"
 #include "support/cmocka.h"
 
 /* ---- The parser. ---- */
@@ -308,20 +309,24 @@ TEST(test_clean_text) {
 }
 
 TEST(test_table) {
-    cli_table table = cli_table_of("name|n>|note");
-    for (int i = 0; i < 3; i++) {
-        cli_table_cell(&table, "%s", i == 1 ? "grüße" : "x");
-        cli_table_cell(&table, "%d", i * 100);
-        cli_table_cell(&table, "%s", i == 2 ? "a\nb" : "");
-    }
-    char *text = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
-    cli_table_print(&table, stream);
-    fclose(stream);
+    json_t *rows =
+        json_pack("[{s:s,s:i,s:s},{s:s,s:i,s:s},{s:s,s:i,s:s}]", "name", "x", "n", 0, "note", "",
+                  "name", "grüße", "n", 100, "note", "", "name", "x", "n", 200, "note", "a\nb");
+    FILE *file = tmpfile();
+    fflush(stdout);
+    const int terminal = dup(STDOUT_FILENO);
+    dup2(fileno(file), STDOUT_FILENO);
+    cli_print_rows(rows, "name:name|n>:n|note:note");
+    fflush(stdout);
+    dup2(terminal, STDOUT_FILENO);
+    close(terminal);
+    char text[256] = "";
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
     assert_string_equal(text, "name     n  note\n"
                               "x        0  \n"
                               "grüße  100  \n"
                               "x      200  a\\nb\n");
-    free(text);
+    fclose(file);
+    json_decref(rows);
 }

@@ -82,8 +82,8 @@ static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_
     case TG_STATE_BF16:
     case TG_STATE_F16:
         if (rounding) {
-            (op->form == TG_STATE_BF16 ? k->round_bf16 : k->round_f16)(rounding, number, n, from,
-                                                                       (uint16_t *)x);
+            k->round_stored(op->form == TG_STATE_BF16 ? TG_STORE_BF16 : TG_STORE_F16, rounding,
+                            number, n, from, (uint16_t *)x);
         } else {
             k->store_f32(codec->stored, n, from, x);
         }
@@ -101,8 +101,7 @@ static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_
 
 /* Elements [first, first + n), at most BLOCK of them. */
 static void stored_block(tg_backend *be, const tg_adam *op, const cpu_adam_step *step,
-                         const cpu_adam_kernels *kernels, const byte_values *values, int64_t first,
-                         int64_t n) {
+                         const byte_values *values, int64_t first, int64_t n) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const bool complex = tg_dtype_is_complex(op->dtype), split = complex && op->split;
     const int64_t width = complex ? 2 : 1, v_width = split ? 2 : 1, at = width * first;
@@ -118,7 +117,7 @@ static void stored_block(tg_backend *be, const tg_adam *op, const cpu_adam_step 
             cpu_read(k, op->weight_store, op->weight, at, width * n, r.weight);
         }
     }
-    (complex && !split ? kernels->pairs : kernels->reals)(step, split ? 2 * n : n, arrays);
+    k->adam(step, complex && !split, split ? 2 * n : n, arrays);
     if (op->weight) {
         cpu_write_rounded(k, op->weight_store, width * n, r.weight, op->weight, at, op->rounding);
     }
@@ -126,8 +125,7 @@ static void stored_block(tg_backend *be, const tg_adam *op, const cpu_adam_step 
     store_moments(be, op, true, v_width * first, v_width * n, r.v);
 }
 
-static void stored_adam(tg_backend *be, const tg_adam *op, const cpu_adam_step *step,
-                        const cpu_adam_kernels *kernels) {
+static void stored_adam(tg_backend *be, const tg_adam *op, const cpu_adam_step *step) {
     byte_values values;
     fill_byte_values(&values);
     const int parts = cpu_parts(be, op->n, THREAD_GRAIN);
@@ -135,7 +133,7 @@ static void stored_adam(tg_backend *be, const tg_adam *op, const cpu_adam_step *
     for (int part = 0; part < parts; part++) {
         const tg_range r = tg_partition(op->n, BLOCK, parts, part);
         for (int64_t i = r.begin; i < r.end; i += BLOCK) {
-            stored_block(be, op, step, kernels, &values, i, r.end - i < BLOCK ? r.end - i : BLOCK);
+            stored_block(be, op, step, &values, i, r.end - i < BLOCK ? r.end - i : BLOCK);
         }
     }
 }
@@ -152,7 +150,7 @@ static tg_status adam_of(tg_backend *be, const tg_adam *call) {
     if (!goes) {
         return status;
     }
-    const cpu_adam_kernels *kernels = &cpu_state_of(be)->kernels->adam;
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
     const cpu_adam_step step = {.scale = (float)op->scale,
                                 .beta1 = (float)op->beta1,
                                 .c1 = (float)(1.0 - op->beta1),
@@ -162,7 +160,7 @@ static tg_status adam_of(tg_backend *be, const tg_adam *call) {
                                 .alpha = (float)op->alpha,
                                 .beta = (float)op->beta};
     if (op->grad_store || op->weight_store || op->form != TG_STATE_FULL) {
-        stored_adam(be, op, &step, kernels);
+        stored_adam(be, op, &step);
         return TG_OK;
     }
     const bool complex = tg_dtype_is_complex(op->dtype), paired = complex && !op->split;
@@ -180,7 +178,7 @@ static tg_status adam_of(tg_backend *be, const tg_adam *call) {
             .direction = op->direction ? (float *)op->direction + at : NULL,
             .weight = op->weight ? (float *)op->weight + at : NULL,
         };
-        (paired ? kernels->pairs : kernels->reals)(&step, r.end - r.begin, arrays);
+        k->adam(&step, paired, r.end - r.begin, arrays);
     }
     return TG_OK;
 }

@@ -57,18 +57,15 @@ typedef struct cpu_kept_list {
 } cpu_kept_list;
 
 typedef struct cpu_compress_kernels {
-    void (*product_f32)(const cpu_product *product);
-    void (*product_c64)(const cpu_product *product);
+    /* of c64 if `complex`, else f32, like all of these */
+    void (*product)(bool complex, const cpu_product *product);
     /* out[j, i] = x[i, j] for x (rows, columns); rows are ld_x and ld_out apart */
     void (*transpose)(int64_t rows, int64_t columns, const float *x, int64_t ld_x, float *out,
                       int64_t ld_out);
-    void (*stretch_f32)(const cpu_stretch *stretch);
-    void (*stretch_c64)(const cpu_stretch *stretch);
+    void (*stretch)(bool complex, const cpu_stretch *stretch);
     /* value += alpha sum_j a[j] b[j], not conjugated; n elements */
-    void (*dot_f32)(int64_t n, const float *a, const float *b, float alpha, float *value);
-    void (*dot_c64)(int64_t n, const float *a, const float *b, float alpha, float *value);
-    void (*kept_f32)(const cpu_kept_list *list);
-    void (*kept_c64)(const cpu_kept_list *list);
+    void (*dot)(bool complex, int64_t n, const float *a, const float *b, float alpha, float *value);
+    void (*kept)(bool complex, const cpu_kept_list *list);
 } cpu_compress_kernels;
 
 /* Empty if the build lacks these instructions. AVX2 and AVX-512 give the same bits. */
@@ -154,11 +151,7 @@ static inline tg_range cpu_plan_piece(const cpu_plan *plan, int64_t i) {
 }
 
 static inline void cpu_plan_product(const cpu_plan *plan, const cpu_product *product) {
-    if (plan->width == 2) {
-        plan->kernels->product_c64(product);
-    } else {
-        plan->kernels->product_f32(product);
-    }
+    plan->kernels->product(plan->width == 2, product);
 }
 
 /* ---- Bits of an index set, in order (compress_source.c) ---- */

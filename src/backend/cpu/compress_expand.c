@@ -126,12 +126,8 @@ static void sample_rows(const task *t, const float *in, int64_t first, int64_t r
     for (int64_t r = 0; r < rows; r++, first += last->dim) {
         cpu_bits bits = cpu_bits_begin(t->bitmap, first, last->dim);
         for (int64_t e = cpu_bits_next(&bits); e >= 0; e = cpu_bits_next(&bits)) {
-            const float *u = last->factor + (e - first) * length;
-            if (plan->width == 2) {
-                plan->kernels->dot_c64(last->rank, in + r * length, u, t->alpha, value);
-            } else {
-                plan->kernels->dot_f32(last->rank, in + r * length, u, t->alpha, value);
-            }
+            plan->kernels->dot(plan->width == 2, last->rank, in + r * length,
+                               last->factor + (e - first) * length, t->alpha, value);
             value += plan->width;
         }
     }

@@ -50,11 +50,7 @@ static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_
             .out = out,
             .row_out = row_out,
         };
-        if (width == 2) {
-            plan->kernels->stretch_c64(&stretch);
-        } else {
-            plan->kernels->stretch_f32(&stretch);
-        }
+        plan->kernels->stretch(width == 2, &stretch);
         first += n;
         count -= n;
         out += n * width;

@@ -151,7 +151,7 @@ static void add_samples(const stripe *p) {
         .alpha = 1.0f,
     };
     for (int64_t j = 0; j < p->rows; j++) {
-        (width == 2 ? plan->kernels->product_c64 : plan->kernels->product_f32)(&product);
+        cpu_plan_product(plan, &product);
         product.a += p->n.batch * width;
         product.b += p->n.batch * p->n.rank * width;
         product.c += p->n.rank * width;
@@ -200,7 +200,7 @@ static void take_kept(const stripe *p, int64_t s, int64_t first, int64_t rows) {
         .out = op->masked ? out : NULL,
     };
     list.count = find_kept(p->source, n, p->o + s, k, rows, list.x, list.entries);
-    (width == 2 ? plan->kernels->kept_c64 : plan->kernels->kept_f32)(&list);
+    plan->kernels->kept(width == 2, &list);
     for (int64_t e = 0; op->values && e < list.count; e++) {
         const cpu_kept *entry = &list.entries[e];
         cpu_blend(op, width, entry->g, (float *)op->values + entry->value * width);

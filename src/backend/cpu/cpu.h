@@ -87,12 +87,6 @@ typedef struct cpu_adam_arrays {
     float *m, *v, *direction, *weight;
 } cpu_adam_arrays;
 
-/* n reals; or n pairs {re, im}, with n reals in v. */
-typedef struct cpu_adam_kernels {
-    void (*reals)(const cpu_adam_step *step, int64_t n, cpu_adam_arrays arrays);
-    void (*pairs)(const cpu_adam_step *step, int64_t n, cpu_adam_arrays arrays);
-} cpu_adam_kernels;
-
 /* Neural operators, f32; see nn_kernels.inc. */
 typedef struct cpu_nn_kernels {
     /* y = gelu(x + bias); y may be x. |error| <= 1e-6 like all of GELU here. */
@@ -129,12 +123,9 @@ typedef struct cpu_kernels {
     int64_t (*popcount)(int64_t words, const uint64_t *x);
     /* Numbers of indices first .. first + n - 1. */
     void (*random_numbers)(cpu_law law, const tg_rng *rng, uint64_t first, int64_t n, double *out);
-    /* Stochastic rounding of n floats to 16 bits, by numbers first .. of the stream (rng_math.h).
-     */
-    void (*round_bf16)(const tg_rng *rng, uint64_t first, int64_t n, const float *src,
-                       uint16_t *dst);
-    void (*round_f16)(const tg_rng *rng, uint64_t first, int64_t n, const float *src,
-                      uint16_t *dst);
+    /* Stochastic rounding of n floats to 16 bits by numbers first .. of the stream (rng_math.h). */
+    void (*round_stored)(tg_storage store, const tg_rng *rng, uint64_t first, int64_t n,
+                         const float *src, uint16_t *dst);
     /* Encodes n <= TG_STATE_BLOCK reals of m (second: of v, overwritten by roots); returns the
      * scale. Uses numbers first .. of the stream; rng NULL: to nearest. */
     float (*encode_bytes)(bool second, const tg_rng *rng, uint64_t first, int64_t n, float *from,
@@ -145,7 +136,8 @@ typedef struct cpu_kernels {
     cpu_reals f32, f64;
     cpu_rows_f32 rows_f32;
     cpu_rows_f64 rows_f64;
-    cpu_adam_kernels adam;
+    /* n reals; or n pairs {re, im}, with n reals in v. */
+    void (*adam)(const cpu_adam_step *step, bool pairs, int64_t n, cpu_adam_arrays arrays);
 } cpu_kernels;
 
 extern const cpu_kernels cpu_kernels_plain;
@@ -319,8 +311,7 @@ static inline void cpu_write_rounded(const cpu_kernels *k, tg_storage store, int
                                      const float *room, void *x, int64_t at,
                                      const tg_rng *rounding) {
     if (store != TG_STORE_FULL && rounding) {
-        (store == TG_STORE_BF16 ? k->round_bf16 : k->round_f16)(rounding, (uint64_t)at, n, room,
-                                                                cpu_stored_at(store, x, at));
+        k->round_stored(store, rounding, (uint64_t)at, n, room, cpu_stored_at(store, x, at));
     } else {
         cpu_write(k, store, n, room, x, at);
     }

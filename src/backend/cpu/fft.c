@@ -123,7 +123,7 @@ static void dft_apply(const cpu_compress_kernels *kernels, const cpu_dft *dft, i
                                  .c = c,
                                  .ldc = ldc,
                                  .alpha = 1.0f};
-    (dft->pairs ? kernels->product_c64 : kernels->product_f32)(&product);
+    kernels->product(dft->pairs, &product);
 }
 
 /* ---- the plan ---- */

@@ -121,7 +121,7 @@ static void gemm_tile(tg_backend *be, const tg_gemm *g, const cpu_tile *t, float
             state->compress->transpose(product.n, g->k, b + (t->j + j) * g->ldb, g->ldb, room,
                                        product.n);
         }
-        (pairs ? state->compress->product_c64 : state->compress->product_f32)(&product);
+        state->compress->product(pairs, &product);
     }
 }
 

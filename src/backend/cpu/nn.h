@@ -86,6 +86,18 @@ static inline cpu_tile_rows cpu_tile_open(const cpu_kernels *k, tg_storage store
     return (cpu_tile_rows){room, tile.n};
 }
 
+/* act(x) of a tile: x itself if that is the same, else in `room`. */
+static inline cpu_tile_rows cpu_tile_activated(tg_backend *be, tg_act act, tg_storage store,
+                                               const void *x, const cpu_tiles *tiles,
+                                               cpu_pixel_tile tile, int64_t channels, float *room) {
+    const cpu_tile_rows in =
+        cpu_tile_open(cpu_state_of(be)->kernels, store, x, tiles, tile, channels, true, room);
+    for (int64_t c = 0; act != TG_ACT_NONE && c < channels; c++) {
+        cpu_nn_of(be)->act(act, tile.n, in.data + c * in.ld, room + c * tile.n);
+    }
+    return act == TG_ACT_NONE ? in : (cpu_tile_rows){room, tile.n};
+}
+
 /* Rounds a tile that was computed in `room`. */
 static inline void cpu_tile_close(const cpu_kernels *k, tg_storage store, const float *room,
                                   const cpu_tiles *tiles, cpu_pixel_tile tile, int64_t channels,

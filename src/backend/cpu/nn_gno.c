@@ -314,10 +314,7 @@ static void reduce(const work *w, const tile *t, int64_t sample) {
     }
 }
 
-static tg_status cpu_gno_forward(tg_backend *be, const tg_gno *op) {
-    if (op->dtype != TG_F32) {
-        return be->ref->gno(be, op);
-    }
+static void forward(tg_backend *be, const tg_gno *op) {
     work w = lay_out(be, op, false);
     memset(op->y, 0, (size_t)(op->batch * op->config->out_channels * op->queries) * sizeof(float));
     for (; w.sample < op->batch; w.sample += w.samples) {
@@ -334,7 +331,6 @@ static tg_status cpu_gno_forward(tg_backend *be, const tg_gno *op) {
             }
         }
     }
-    return TG_OK;
 }
 
 /* ---- backward ---- */
@@ -524,10 +520,7 @@ static void clear_sums(const work *w, const tile *t) {
     }
 }
 
-static tg_status cpu_gno_backward(tg_backend *be, const tg_gno *op) {
-    if (op->dtype != TG_F32) {
-        return be->ref->gno(be, op);
-    }
+static void backward(tg_backend *be, const tg_gno *op) {
     work w = lay_out(be, op, true);
     tile *tiles = w.tiles;
     for (int part = 0; part < w.threads; part++) {
@@ -556,9 +549,12 @@ static tg_status cpu_gno_backward(tg_backend *be, const tg_gno *op) {
                (size_t)(op->batch * op->config->in_channels * op->points) *
                    tg_dtype_size(tg_stored(TG_F32, op->f_store)));
     }
-    return TG_OK;
 }
 
 tg_status cpu_gno(tg_backend *be, const tg_gno *op) {
-    return op->backward ? cpu_gno_backward(be, op) : cpu_gno_forward(be, op);
+    if (op->dtype != TG_F32) {
+        return be->ref->gno(be, op);
+    }
+    (op->backward ? backward : forward)(be, op);
+    return TG_OK;
 }

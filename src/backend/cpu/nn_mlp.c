@@ -72,18 +72,10 @@ static uint64_t output_stream(const tg_mlp *op) {
     return op->stream + (uint64_t)(op->batch * op->hidden * op->pixels);
 }
 
-/* u = act(x) of a tile, or x itself without an activation. */
+/* u = act(x) of a tile. */
 static cpu_tile_rows input_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
                                 cpu_pixel_tile tile, const scratch *s) {
-    cpu_tile_rows x = cpu_tile_open(cpu_state_of(be)->kernels, op->x_store, op->x, tiles, tile,
-                                    op->in, true, s->u);
-    if (op->act != TG_ACT_NONE) {
-        for (int64_t i = 0; i < op->in; i++) {
-            cpu_nn_of(be)->act(op->act, tile.n, x.data + i * x.ld, s->u + i * tile.n);
-        }
-        x = (cpu_tile_rows){s->u, tile.n};
-    }
-    return x;
+    return cpu_tile_activated(be, op->act, op->x_store, op->x, tiles, tile, op->in, s->u);
 }
 
 /* A row of h = act(h + bias), and its slope unless that is NULL. */
@@ -173,10 +165,7 @@ static void output_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles
     }
 }
 
-static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->mlp(be, op);
-    }
+static void forward(tg_backend *be, const tg_mlp *op) {
     tg_path_report_mlp(be, op, false, (tg_path){"tiles", "hidden_tile, output_tile"});
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
@@ -190,7 +179,6 @@ static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
             output_tile(be, op, &tiles, tile, &s);
         }
     }
-    return TG_OK;
 }
 
 /* ---- backward ---- */
@@ -270,10 +258,7 @@ static void backward_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *til
     }
 }
 
-static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->mlp(be, op);
-    }
+static void backward(tg_backend *be, const tg_mlp *op) {
     tg_path_report_mlp(be, op, true, (tg_path){"tiles", "backward_tile"});
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
@@ -297,9 +282,12 @@ static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     const scratch s = scratch_of(op, 0);
     cpu_add_parts(be, parts, op->hidden * op->in, s.w1, s.bytes, op->dw1);
     cpu_add_parts(be, parts, op->out * op->hidden, s.w2, s.bytes, op->dw2);
-    return TG_OK;
 }
 
 tg_status cpu_mlp(tg_backend *be, const tg_mlp *op) {
-    return op->backward ? cpu_mlp_backward(be, op) : cpu_mlp_forward(be, op);
+    if (!cpu_tiles_take(op->dtype, op->pixels)) {
+        return be->ref->mlp(be, op);
+    }
+    (op->backward ? backward : forward)(be, op);
+    return TG_OK;
 }

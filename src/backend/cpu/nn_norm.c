@@ -115,18 +115,6 @@ static void forward_group(tg_backend *be, const tg_norm *op, int64_t index) {
     }
 }
 
-static tg_status cpu_norm_forward(tg_backend *be, const tg_norm *op) {
-    if (op->dtype != TG_F32) {
-        return be->ref->norm(be, op);
-    }
-    const int64_t groups = groups_of(op);
-#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, groups, 1))) schedule(static)
-    for (int64_t i = 0; i < groups; i++) {
-        forward_group(be, op, i);
-    }
-    return TG_OK;
-}
-
 /* dweight[c] += sum dy n, dbias[c] += sum dy of channel c, n = the normalised x. */
 static void weight_sums(tg_backend *be, const tg_norm *op, int64_t c) {
     double weight = 0.0, bias = 0.0;
@@ -182,12 +170,12 @@ static void backward_group(tg_backend *be, const tg_norm *op, int64_t index) {
     }
 }
 
-static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
+tg_status cpu_norm(tg_backend *be, const tg_norm *op) {
     if (op->dtype != TG_F32) {
         return be->ref->norm(be, op);
     }
     const int64_t groups = groups_of(op);
-    if ((op->dweight || op->dbias) && op->part != TG_NORM_APPLY) {
+    if (op->backward && (op->dweight || op->dbias) && op->part != TG_NORM_APPLY) {
 #pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, op->channels, 1))) schedule(static)
         for (int64_t c = 0; c < op->channels; c++) {
             weight_sums(be, op, c);
@@ -195,11 +183,7 @@ static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
     }
 #pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, groups, 1))) schedule(static)
     for (int64_t i = 0; i < groups; i++) {
-        backward_group(be, op, i);
+        (op->backward ? backward_group : forward_group)(be, op, i);
     }
     return TG_OK;
-}
-
-tg_status cpu_norm(tg_backend *be, const tg_norm *op) {
-    return op->backward ? cpu_norm_backward(be, op) : cpu_norm_forward(be, op);
 }

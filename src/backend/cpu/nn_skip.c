@@ -47,20 +47,6 @@ static int64_t weights_of(const tg_skip *op) {
     return op->kind == TG_SKIP_MAP_LINEAR ? op->in * op->out : MEMORY * op->out;
 }
 
-/* act(x) of a tile: x itself if unchanged, otherwise computed in u. */
-static cpu_tile_rows input_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *tiles,
-                                cpu_pixel_tile tile, float *u) {
-    cpu_tile_rows x =
-        cpu_tile_open(cpu_state_of(be)->kernels, op->store, op->x, tiles, tile, op->in, true, u);
-    if (op->act != TG_ACT_NONE) {
-        for (int64_t i = 0; i < op->in; i++) {
-            cpu_nn_of(be)->act(op->act, tile.n, x.data + i * x.ld, u + i * tile.n);
-        }
-        x = (cpu_tile_rows){u, tile.n};
-    }
-    return x;
-}
-
 /* ---- forward ---- */
 
 static void forward_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *tiles,
@@ -73,7 +59,7 @@ static void forward_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *til
         cpu_tile_open(convert, op->store, op->y, tiles, tile, op->out, beta != 0.0f, s->y);
     cpu_tile_rows x = {0};
     if (op->kind != TG_SKIP_MAP_NONE) {
-        x = input_tile(be, op, tiles, tile, s->u);
+        x = cpu_tile_activated(be, op->act, op->store, op->x, tiles, tile, op->in, s->u);
     }
     if (op->kind == TG_SKIP_MAP_LINEAR) {
         cpu_sgemm(be, false, false, op->out, tile.n, op->in, alpha, op->weight, op->in, x.data,
@@ -104,10 +90,7 @@ static void forward_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *til
     cpu_tile_close(convert, op->store, y.data, tiles, tile, op->out, op->y);
 }
 
-static tg_status cpu_skip_forward(tg_backend *be, const tg_skip *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->add_skip(be, op);
-    }
+static void forward(tg_backend *be, const tg_skip *op) {
     tg_path_report_skip(be, op, false, (tg_path){"tiles", "forward_tile"});
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, weights_of(op));
@@ -119,7 +102,6 @@ static tg_status cpu_skip_forward(tg_backend *be, const tg_skip *op) {
             forward_tile(be, op, &tiles, cpu_tile_at(&tiles, i), &s);
         }
     }
-    return TG_OK;
 }
 
 /* ---- backward ---- */
@@ -135,7 +117,8 @@ static void weight_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *tile
     if (!op->dweight || (op->kind != TG_SKIP_MAP_LINEAR && op->kind != TG_SKIP_MAP_GATE)) {
         return;
     }
-    const cpu_tile_rows x = input_tile(be, op, tiles, tile, s->u);
+    const cpu_tile_rows x =
+        cpu_tile_activated(be, op->act, op->store, op->x, tiles, tile, op->in, s->u);
     if (op->kind == TG_SKIP_MAP_LINEAR) {
         cpu_sgemm(be, false, true, op->out, op->in, tile.n, (float)op->alpha, dy.data, dy.ld,
                   x.data, x.ld, 1.0f, s->weights, op->in);
@@ -179,10 +162,7 @@ static void input_tile_gradient(tg_backend *be, const tg_skip *op, const cpu_til
     cpu_tile_close(convert, op->store, dx.data, tiles, tile, op->in, op->dx);
 }
 
-static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->add_skip(be, op);
-    }
+static void backward(tg_backend *be, const tg_skip *op) {
     tg_path_report_skip(be, op, true, (tg_path){"tiles", "weight_tile, input_tile_gradient"});
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, weights_of(op));
@@ -215,9 +195,12 @@ static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
         const scratch s = scratch_of(op, 0);
         cpu_add_parts(be, parts, op->out * op->in, s.weights, s.bytes, op->dweight);
     }
-    return TG_OK;
 }
 
 tg_status cpu_add_skip(tg_backend *be, const tg_skip *op) {
-    return op->backward ? cpu_skip_backward(be, op) : cpu_skip_forward(be, op);
+    if (!cpu_tiles_take(op->dtype, op->pixels)) {
+        return be->ref->add_skip(be, op);
+    }
+    (op->backward ? backward : forward)(be, op);
+    return TG_OK;
 }

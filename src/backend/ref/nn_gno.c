@@ -169,12 +169,6 @@ static void back_pair(const tg_gno *op, const room *r, int64_t b, int64_t i, int
     }
 }
 
-static void add_sums(tg_dtype dtype, int64_t n, const double *sums, void *gradient) {
-    for (int64_t i = 0; i < n; i++) {
-        ref_put(dtype, gradient, i, ref_get(dtype, gradient, i) + sums[i]);
-    }
-}
-
 static void gno_backward(const tg_gno *op) {
     const room r = room_of(op);
     const tg_dtype stored = tg_stored(op->dtype, op->f_store);
@@ -190,8 +184,8 @@ static void gno_backward(const tg_gno *op) {
     const double *sums = r.weights;
     for (int l = 0; l < r.sizes.layers; l++) {
         const int64_t weights = r.sizes.width[l] * r.sizes.width[l + 1];
-        add_sums(op->dtype, weights, sums, op->dweight[l]);
-        add_sums(op->dtype, r.sizes.width[l + 1], sums + weights, op->dbias[l]);
+        ref_add_sums(op->dtype, weights, sums, op->dweight[l]);
+        ref_add_sums(op->dtype, r.sizes.width[l + 1], sums + weights, op->dbias[l]);
         sums += weights + r.sizes.width[l + 1];
     }
     for (int64_t k = 0; op->df && k < value_count(op); k++) {

@@ -5,13 +5,6 @@
 #include "backend/check.h"
 #include "backend/ref/ref.h"
 
-/* gradient[i] += sums[i]; gradient may be NULL. */
-static void add_sums(tg_dtype dtype, int64_t n, const double *sums, void *gradient) {
-    for (int64_t i = 0; gradient && i < n; i++) {
-        ref_put(dtype, gradient, i, ref_get(dtype, gradient, i) + sums[i]);
-    }
-}
-
 static double times_beta(double beta, tg_dtype dtype, const void *y, int64_t i) {
     return beta == 0.0 ? 0.0 : beta * ref_get(dtype, y, i);
 }
@@ -98,8 +91,8 @@ static void skip_backward(const tg_skip *op) {
     if (op->dweight || op->dbias) {
         double *weights = op->workspace, *biases = weights + skip_weights(op);
         skip_weight_sums(op, weights, biases);
-        add_sums(op->dtype, skip_weights(op), weights, op->dweight);
-        add_sums(op->dtype, op->out, biases, op->dbias);
+        ref_add_sums(op->dtype, skip_weights(op), weights, op->dweight);
+        ref_add_sums(op->dtype, op->out, biases, op->dbias);
     }
     const int64_t pixels = op->pixels;
     for (int64_t b = 0; op->dx && b < op->batch; b++) {
@@ -273,10 +266,10 @@ static void mlp_backward(const tg_mlp *op) {
             }
         }
     }
-    add_sums(op->dtype, op->hidden * op->in, px.w1, op->dw1);
-    add_sums(op->dtype, op->hidden, px.b1, op->db1);
-    add_sums(op->dtype, op->out * op->hidden, px.w2, op->dw2);
-    add_sums(op->dtype, op->out, px.b2, op->db2);
+    ref_add_sums(op->dtype, op->hidden * op->in, px.w1, op->dw1);
+    ref_add_sums(op->dtype, op->hidden, px.b1, op->db1);
+    ref_add_sums(op->dtype, op->out * op->hidden, px.w2, op->dw2);
+    ref_add_sums(op->dtype, op->out, px.b2, op->db2);
 }
 
 tg_status ref_add_skip(tg_backend *be, const tg_skip *op) {

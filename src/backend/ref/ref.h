@@ -64,6 +64,13 @@ static inline void ref_put(tg_dtype dtype, void *x, int64_t i, double value) {
     tg_store(dtype, x, i, (tg_scalar){value, 0.0});
 }
 
+/* gradient[i] += sums[i]; gradient may be NULL. */
+static inline void ref_add_sums(tg_dtype dtype, int64_t n, const double *sums, void *gradient) {
+    for (int64_t i = 0; gradient && i < n; i++) {
+        ref_put(dtype, gradient, i, ref_get(dtype, gradient, i) + sums[i]);
+    }
+}
+
 double ref_act(tg_act act, double x);
 double ref_act_slope(tg_act act, double x); /* its derivative */
 

@@ -13,33 +13,33 @@
 TEST(test_escapes) {
     cli_html page = {0};
     cli_html_add(&page, "<b class=\"%s\">%s</b>", "\" onload='x'", "<script>&amp;");
-    assert_string_equal(page.text, "<b class=\"&quot; onload=&#39;x&#39;\">&lt;script&gt;&amp;amp;"
+    assert_string_equal(page.data, "<b class=\"&quot; onload=&#39;x&#39;\">&lt;script&gt;&amp;amp;"
                                    "</b>");
-    cli_html_free(&page);
+    cli_bytes_free(&page);
     /* Not UTF-8, control characters of both kinds; tab and line end stay. */
     cli_html_add(&page, "%s", "a\xff\x01\xC2\x85\t\nb\x7F\xE2\x82");
-    assert_string_equal(page.text, "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\t\nb\xEF\xBF\xBD"
+    assert_string_equal(page.data, "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\t\nb\xEF\xBF\xBD"
                                    "\xEF\xBF\xBD\xEF\xBF\xBD");
-    cli_html_free(&page);
+    cli_bytes_free(&page);
     cli_html_add(&page, "%s", "a\xE2\x80\xAE\xE2\x80\xA6"); /* right to left */
-    assert_string_equal(page.text, "a\xEF\xBF\xBD\xE2\x80\xA6");
-    cli_html_free(&page);
+    assert_string_equal(page.data, "a\xEF\xBF\xBD\xE2\x80\xA6");
+    cli_bytes_free(&page);
     cli_html_short(&page, "a<\xC3\xA9z", 4);
     cli_html_short(&page, "a<\xC3\xA9zz", 4);
-    assert_string_equal(page.text, "a&lt;\xC3\xA9z"
+    assert_string_equal(page.data, "a&lt;\xC3\xA9z"
                                    "a&lt;\xC3\xA9\xE2\x80\xA6");
-    cli_html_free(&page);
+    cli_bytes_free(&page);
 }
 
 TEST(test_formats) {
     cli_html page = {0};
     cli_html_add(&page, "%d %lld %zu %.2f %g %.3g %.1e %%", -7, -(1LL << 40), (size_t)9, 1.005, 0.5,
                  1234.5, 1e-9);
-    assert_string_equal(page.text, "-7 -1099511627776 9 1.00 0.5 1.23e+03 1.0e-09 %");
-    cli_html_free(&page);
+    assert_string_equal(page.data, "-7 -1099511627776 9 1.00 0.5 1.23e+03 1.0e-09 %");
+    cli_bytes_free(&page);
     cli_html_add(&page, "%f", 1e300); /* the longest that a double can be */
-    assert_int_equal(page.used, 308);
-    cli_html_free(&page);
+    assert_int_equal(page.size, 308);
+    cli_bytes_free(&page);
 }
 
 TEST(test_base64) {
@@ -48,8 +48,8 @@ TEST(test_base64) {
     for (size_t size = 0; size < 5; size++) {
         cli_html page = {0};
         cli_html_png(&page, bytes, size);
-        assert_string_equal(page.text + strlen("data:image/png;base64,"), expected[size]);
-        cli_html_free(&page);
+        assert_string_equal(page.data + strlen("data:image/png;base64,"), expected[size]);
+        cli_bytes_free(&page);
     }
 }
 
@@ -123,7 +123,7 @@ TEST(test_curves) {
         cli_html page = {0};
         double px[3], py[3];
         cli_chart_draw(&page, &chart);
-        const char *path = strstr(page.text, "class=\"curve");
+        const char *path = strstr(page.data, "class=\"curve");
         path = path ? strstr(path, " d=\"M") : NULL;
         assert_non_null(path);
         assert_int_equal(sscanf(path, " d=\"M%lf %lfL%lf %lfL%lf %lf\"", &px[0], &py[0], &px[1],
@@ -133,7 +133,7 @@ TEST(test_curves) {
         assert_true(py[1] < py[2] && py[2] < py[0]);
         const double share = is_log ? 0.5 : 90.0 / 99.0; /* of the way from the top to the bottom */
         assert_true(fabs((py[2] - py[1]) / (py[0] - py[1]) - share) <= 0.01);
-        cli_html_free(&page);
+        cli_bytes_free(&page);
     }
 }
 
