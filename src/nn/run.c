@@ -107,7 +107,7 @@ static tg_status check_in_one(const tg_fno *fno, const char *what) {
                : tg_fail(fno->ctx, TG_E_ARGUMENT,
                          "%s: the network is prepared for micro-batches of %lld samples "
                          "(fno.micro_batch), which need the loss: tg_fno_loss_backward or "
-                         "tg_fno_loss_backward, or micro_batch 0",
+                         "tg_step, or micro_batch 0",
                          what, (long long)fno->run.program.batch);
 }
 
