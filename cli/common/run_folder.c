@@ -295,14 +295,15 @@ double cli_grid_size(const char *text) {
     return count > 0 ? pow(product, 1.0 / count) : 0.0;
 }
 
-int cli_grid_compare(const char *a, const char *b) {
+/* Below, at or above 0 as strcmp: coarse grids come first. */
+static int compare_grids(const char *a, const char *b) {
     const double x = cli_grid_size(a), y = cli_grid_size(b);
     return x < y ? -1 : x > y ? 1 : strcmp(a, b);
 }
 
 int cli_grid_insert(cli_grid *list, int count, int most, const char *grid) {
     int at = 0;
-    while (at < count && cli_grid_compare(list[at], grid) < 0) {
+    while (at < count && compare_grids(list[at], grid) < 0) {
         at++;
     }
     if ((at < count && strcmp(list[at], grid) == 0) || count == most) {

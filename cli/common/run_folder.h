@@ -82,8 +82,6 @@ int64_t cli_run_epochs_wanted(const cli_run *run);  /* by the settings; 0: not k
 bool cli_grid_is_name(const char *text);
 /* Points per dimension, the geometric mean; 0 if the text names no grid. */
 double cli_grid_size(const char *text);
-/* Below, at or above 0 as strcmp: coarse grids come first. */
-int cli_grid_compare(const char *a, const char *b);
 /* Puts a grid into an ascending list of `count` that holds each once, `most` of them at the most;
  * returns the new count. */
 int cli_grid_insert(cli_grid *list, int count, int most, const char *grid);

@@ -235,9 +235,6 @@ CPU_SLOTS(CPU_SLOT)
 CPU_OTHER_SLOTS(CPU_SLOT)
 #undef CPU_SLOT
 
-/* Fills ranks and count from words. */
-void cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
-
 /* ---- Transforms of contiguous lines, CPU_FFT_LINES at once: the basis of fft.c ----
  *
  * There are two engines: FFTW (fftw.c), if the library is linked to it or the system has it, and

@@ -243,18 +243,6 @@ static void select_random(tg_backend *be, const tg_select *op) {
     }
 }
 
-tg_status cpu_select(tg_backend *be, const tg_select *op) {
-    TG_CALL(tg_check_select(be->ctx, op));
-    if (op->kind == TG_SELECT_RANDOM) {
-        select_random(be, op);
-    } else if (op->kind != TG_SELECT_GIVEN) {
-        TG_CALL(tg_check_float(be->ctx, "select", op->dtype));
-        select_largest(be, op);
-    }
-    cpu_bitmap_rank(be, op->bitmap);
-    return TG_OK;
-}
-
 /* Index sets as bitmaps: ranks, and clearing the kept entries.
  *
  * Parts begin at blocks of 512 entries, whose rank is the offset of their values, so that parts are
@@ -275,7 +263,8 @@ static tg_range words_of(const tg_bitmap *bitmap, int parts, int part) {
     return (tg_range){r.begin / 64, tg_bitmap_words(r.end)};
 }
 
-void cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+/* Fills ranks and count from words. */
+static void rank(tg_backend *be, tg_bitmap *bitmap) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     cpu_partial *partials = cpu_state_of(be)->partials;
     const int parts = parts_for(be, bitmap);
@@ -301,6 +290,18 @@ void cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
             count += k->popcount(words, bitmap->words + w);
         }
     }
+}
+
+tg_status cpu_select(tg_backend *be, const tg_select *op) {
+    TG_CALL(tg_check_select(be->ctx, op));
+    if (op->kind == TG_SELECT_RANDOM) {
+        select_random(be, op);
+    } else if (op->kind != TG_SELECT_GIVEN) {
+        TG_CALL(tg_check_float(be->ctx, "select", op->dtype));
+        select_largest(be, op);
+    }
+    rank(be, op->bitmap);
+    return TG_OK;
 }
 
 /* Zeros for the kept entries of words [begin, end), elements of `size` bytes. */
