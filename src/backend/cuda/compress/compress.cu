@@ -296,8 +296,8 @@ tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     return project(be, op, &plan);
 }
 
-static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, const tg_adam *adam,
-                                      const tg_expand *back) {
+tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, const tg_adam *adam,
+                               const tg_expand *back) {
     TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
     TG_CALL(tg_check_adam(be->ctx, adam));
     TG_CALL(cuda_check_modes(be, "expand", back->modes.dtype, back->out_store));
@@ -315,12 +315,4 @@ static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, con
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes) {
     const cuda_plan plan = cuda_plan_sizes(be, modes);
     return (size_t)plan.size * tg_dtype_size(plan.real);
-}
-
-void cuda_fill_compress(tg_backend_ops *ops) {
-    ops->compress = cuda_compress;
-    ops->expand = cuda_expand;
-    ops->step_compressed = cuda_step_compressed;
-    ops->sample = cuda_sample;
-    ops->grad_dense = cuda_grad_dense;
 }

@@ -102,7 +102,7 @@ struct cuda_plan {
     cuda_step step[TG_MAX_NDIM];
     int64_t state[TG_MAX_NDIM + 1]; /* reals per index of mode 0 before step q */
     bool split;                     /* own kernels multiply f32 numbers as sums of two in TF32 */
-    cuda_planes planes;           /* steps 0 and 1 in one pass, without storing the state between */
+    plane_pass planes;            /* steps 0 and 1 in one pass, without storing the state between */
     cuda_planes_kernel contracts; /* the kernel of that pass in a projection */
     int64_t resident;             /* planes at a time in an expansion to f32; 0: not resident */
     bool gathers;                 /* mode 0 has a factor: chunks are collected in `middle` */
@@ -479,7 +479,7 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 
 /* last_two_modes_contract.cu: the same with factors resident in shared memory, in a fragment layout
  * of their own, if they fit. */
-bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s);
+bool cuda_planes_contract_fits(const tg_backend *be, const plane_pass *s);
 tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
                                         int64_t count, const void *in, void *out);
@@ -493,9 +493,9 @@ tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *worksp
  * format of out, also with stochastic rounding (`rounds`). Planes that the device takes at a time
  * (0: unsupported); the fragments for planes in f32; and the pass itself, which cuda_planes_expand
  * uses for f32, bf16 and f16. */
-int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
+int64_t cuda_planes_resident(const tg_backend *be, const plane_pass *s, tg_storage store,
                              bool rounds);
-int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
+int64_t cuda_planes_resident_half(const tg_backend *be, const plane_pass *s, tg_storage store,
                                   bool rounds); /* the same where a plan is `half` */
 tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 template <class O>
@@ -511,9 +511,6 @@ tg_status cuda_dense_mode(tg_backend *be, const tg_compress *op, const cuda_plan
  * (`gathers`), and the rest, or everything, to a chunk of the plan (NULL: values only). */
 tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                           int64_t begin, int64_t count, bool gathers, void *chunk);
-
-tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
-                          double scale, void *out);
 
 /* form_array.cu: indices [begin, begin + count) of mode 0 of a factored gradient, times gain, as an
  * array of complex f32. With a guard, counts the non-finite entries of x at these indices and, with
@@ -547,7 +544,7 @@ static inline bool cuda_is_taken_out(const tg_compress *op) {
  * `gathers`: the planes are the gradient itself; kept entries are written to op->values and then
  * count as 0. `after_mode_one`: mode 1 is already contracted, and its indices follow the parts of
  * the output. */
-bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s);
+bool cuda_sm90_contract_fits(const tg_backend *be, const plane_pass *s);
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                              int64_t begin, int64_t count, bool gathers, bool after_mode_one,
                              const void *in, void *out);
@@ -608,9 +605,6 @@ static constexpr double CUDA_HALF_EPS = 1e-6;
 bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
                            const cuda_plan *plan);
 
-tg_status cuda_compress(tg_backend *be, const tg_compress *op);
-tg_status cuda_expand(tg_backend *be, const tg_expand *op);
 tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, const cuda_plan *plan);
-tg_status cuda_sample(tg_backend *be, const tg_sample *op);
 
 #endif

@@ -144,8 +144,8 @@ static __global__ void clear_kernel(int64_t n, const uint64_t *words, const E *x
     }
 }
 
-static tg_status cuda_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                   const void *x, void *out) {
+tg_status cuda_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
+                            void *out) {
     const tg_status status = tg_check_float(be->ctx, "bitmap_clear", dtype);
     if (status != TG_OK || bitmap->n == 0) {
         return status;
@@ -156,9 +156,4 @@ static tg_status cuda_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitm
             bitmap->n, bitmap->words, static_cast<const E *>(x), static_cast<E *>(out));
         return CUDA_LAUNCHED(be, "bitmap_clear");
     });
-}
-
-void cuda_fill_index(tg_backend_ops *ops) {
-    ops->bitmap_clear = cuda_bitmap_clear;
-    cuda_fill_select(ops);
 }

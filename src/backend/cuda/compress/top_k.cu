@@ -338,13 +338,9 @@ static tg_status select_random(tg_backend *be, const tg_select *op) {
     return TG_OK;
 }
 
-static tg_status cuda_select(tg_backend *be, const tg_select *op) {
+tg_status cuda_select(tg_backend *be, const tg_select *op) {
     TG_CALL(tg_check_select(be->ctx, op));
     return op->kind == TG_SELECT_RANDOM  ? select_random(be, op)
            : op->kind == TG_SELECT_GIVEN ? cuda_bitmap_rank(be, op->bitmap)
                                          : select_by_value(be, op);
-}
-
-void cuda_fill_select(tg_backend_ops *ops) {
-    ops->select = cuda_select;
 }

@@ -65,8 +65,8 @@ static unsigned tiles_of(int64_t n) {
     return (unsigned)((n + SIDE - 1) / SIDE);
 }
 
-static tg_status cuda_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                     const void *x, double *squares) {
+tg_status cuda_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                              const void *x, double *squares) {
     const tg_status status = tg_check_float(be->ctx, "column_squares", dtype);
     if (status != TG_OK || columns <= 0) {
         return status;
@@ -79,9 +79,8 @@ static tg_status cuda_column_squares(tg_backend *be, tg_dtype dtype, int64_t row
     });
 }
 
-static tg_status cuda_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                    double factor, const double *above, const double *below,
-                                    void *x) {
+tg_status cuda_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                             double factor, const double *above, const double *below, void *x) {
     const tg_status status = tg_check_float(be->ctx, "scale_columns", dtype);
     if (status != TG_OK || rows <= 0 || columns <= 0) {
         return status;
@@ -96,8 +95,8 @@ static tg_status cuda_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows
     });
 }
 
-static tg_status cuda_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                const void *x, int64_t ld_x, void *out, int64_t ld_out) {
+tg_status cuda_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                         const void *x, int64_t ld_x, void *out, int64_t ld_out) {
     const tg_status status = tg_check_float(be->ctx, "transpose", dtype);
     if (status != TG_OK || rows <= 0 || columns <= 0) {
         return status;
@@ -110,10 +109,4 @@ static tg_status cuda_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, in
                                               static_cast<E *>(out), ld_out);
         return CUDA_LAUNCHED(be, "transpose");
     });
-}
-
-void cuda_fill_columns(tg_backend_ops *ops) {
-    ops->column_squares = cuda_column_squares;
-    ops->scale_columns = cuda_scale_columns;
-    ops->transpose = cuda_transpose;
 }

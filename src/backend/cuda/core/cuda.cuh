@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <type_traits>
 
 extern "C" {
 #include "backend/backend.h"
@@ -82,20 +83,26 @@ static inline unsigned cuda_blocks(const tg_backend *be, int64_t n, int threads)
     return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
 }
 
-/* Each file fills the slots it has. */
-void cuda_fill_device(tg_backend_ops *ops);      /* device.cu: setup, memory, transfers */
-void cuda_fill_stream(tg_backend_ops *ops);      /* stream.cu: events, copy stream, graphs */
-void cuda_fill_elementwise(tg_backend_ops *ops); /* elementwise.cu */
-void cuda_fill_quantize(tg_backend_ops *ops);    /* quantize.cu */
-void cuda_fill_reduce(tg_backend_ops *ops);      /* reduce.cu: dot, norms, slice_norms, counts */
-void cuda_fill_columns(tg_backend_ops *ops);     /* columns.cu */
-void cuda_fill_random(tg_backend_ops *ops);      /* random.cu */
-void cuda_fill_index(tg_backend_ops *ops);       /* compress/index_set.cu, top_k.cu */
-void cuda_fill_adam(tg_backend_ops *ops);        /* optim/adam.cu */
-void cuda_fill_dense(tg_backend_ops *ops);       /* linalg/ */
-void cuda_fill_compress(tg_backend_ops *ops);    /* compress/compress.cu, expand.cu */
-void cuda_fill_fft(tg_backend_ops *ops);         /* fft/fft.cu */
-void cuda_fill_flow(tg_backend_ops *ops);        /* pde/vorticity.cu */
+/* The slots, functions cuda_<slot> of the table's types. */
+/* clang-format off */
+#define CUDA_SLOTS(SLOT) \
+    SLOT(probe) SLOT(open) SLOT(close) SLOT(alloc) SLOT(release) SLOT(upload) SLOT(download) \
+    SLOT(copy) SLOT(synchronize) SLOT(device_facts) SLOT(devices) SLOT(workspace) \
+    SLOT(fill) SLOT(convert) SLOT(axpy) SLOT(norms) SLOT(count_nonfinite) SLOT(random) \
+    SLOT(quantize) SLOT(gemm) SLOT(gram) SLOT(slice_norms) SLOT(column_squares) \
+    SLOT(scale_columns) SLOT(transpose) SLOT(scratch_need) SLOT(eigh) SLOT(qr) \
+    SLOT(leading_columns) SLOT(fft_create) SLOT(fft_destroy) SLOT(fft) SLOT(select) \
+    SLOT(bitmap_clear) SLOT(compress) SLOT(expand) SLOT(step_compressed) SLOT(sample) \
+    SLOT(grad_dense) SLOT(update) SLOT(box_copy) SLOT(grid_embed) SLOT(planes) SLOT(activate) \
+    SLOT(add_skip) SLOT(mlp) SLOT(block_forward) SLOT(block_backward) SLOT(spectral_contract) \
+    SLOT(two_modes) SLOT(mapped_contract) SLOT(mapped_gradients) SLOT(norm) SLOT(loss) \
+    SLOT(sobolev_squares) SLOT(residual) SLOT(neighbours_build) SLOT(neighbours_list) SLOT(gno) \
+    SLOT(flow)
+/* clang-format on */
+#define CUDA_SLOT(name) std::remove_pointer_t<decltype(tg_backend_ops::name)> cuda_##name;
+CUDA_SLOTS(CUDA_SLOT)
+#undef CUDA_SLOT
+extern const tg_stream_ops cuda_stream_ops; /* stream.cu */
 
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes); /* compress.cu */
 size_t cuda_plans_bytes(void); /* compress/plans.cu: none made is all bytes 0 */
@@ -117,7 +124,7 @@ extern cuda_functions cuda_libraries;
  * is missing. */
 bool cuda_libraries_open(char *reason, size_t capacity);
 
-/* ---- matrix products, callable by name ---- */
+/* ---- matrix products ---- */
 
 /* One product C (m, n) = alpha op(A) op(B) + beta C; rows lda, ldb and ldc apart. */
 static inline tg_gemm gemm_of(tg_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha,
@@ -127,16 +134,8 @@ static inline tg_gemm gemm_of(tg_dtype dtype, int64_t m, int64_t n, int64_t k, d
             ldb,   0,    c,    ldc, 0, 1, false};
 }
 
-/* Queued, without allocation; be->math selects TF32 or f32 for f32 and c64. Operand CONJ, sums,
- * k = 0 and arrays not aligned to their elements run on our own kernel, in f32 instead of TF32. */
-tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm);
-
-/* Always uses our own kernel; m, n and batch are not 0. */
+/* cuda_gemm by our own kernel; m, n and batch are not 0. */
 tg_status cuda_gemm_tiles(tg_backend *be, const tg_gemm *gemm);
-
-/* The gram slot; without allocation. */
-tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                    const void *x, const tg_bitmap *mask, void *out);
 
 /* ---- programmatic dependent launch (PDL) ---- */
 

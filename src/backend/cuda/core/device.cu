@@ -67,7 +67,7 @@ static cudaError_t describe_devices(char *text, size_t capacity) {
     return error;
 }
 
-static void cuda_probe(tg_backend_info *info) {
+void cuda_probe(tg_backend_info *info) {
     describe_runtime(info->libraries, sizeof info->libraries);
     cudaError_t error = describe_devices(info->device, sizeof info->device);
     info->available = error == cudaSuccess;
@@ -105,12 +105,12 @@ static void device_release(void *state, void *block) {
     }
 }
 
-static void *cuda_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
+void *cuda_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
     return tg_mem_device_alloc(be->ctx, &cuda_state_of(be)->memory, category, bytes);
 }
 
 /* cudaFree synchronizes with the device; a caller's allocator does not. */
-static void cuda_release(tg_backend *be, void *block) {
+void cuda_release(tg_backend *be, void *block) {
     const cuda_state *cuda = cuda_state_of(be);
     if (block && be->ctx->config.allocator.alloc) {
         cudaStreamSynchronize(cuda->copy_stream);
@@ -122,7 +122,7 @@ static void cuda_release(tg_backend *be, void *block) {
 
 /* ---- setup and teardown ---- */
 
-static tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_stream) {
+tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_stream) {
     TG_CALL(CUDA_CHECK(be, cudaGetDeviceCount(count), "counting the GPUs"));
     return stream
                ? CUDA_CHECK(be, cudaStreamGetDevice(static_cast<cudaStream_t>(stream), of_stream),
@@ -130,7 +130,7 @@ static tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_
                : TG_OK;
 }
 
-static void cuda_close(tg_backend *be) {
+void cuda_close(tg_backend *be) {
     cuda_state *cuda = cuda_state_of(be);
     if (!cuda) {
         return;
@@ -204,7 +204,7 @@ fail:
     return status;
 }
 
-static tg_status cuda_open(tg_backend *be) {
+tg_status cuda_open(tg_backend *be) {
     tg_status status = TG_OK;
     char reason[sizeof(tg_backend_info::reason)];
     if (!cuda_libraries_open(reason, sizeof reason)) {
@@ -280,7 +280,7 @@ tg_status cuda_allow_shared(const tg_backend *be, const void *kernel, size_t byt
 
 /* ---- transfers ---- */
 
-static tg_status cuda_synchronize(tg_backend *be) {
+tg_status cuda_synchronize(tg_backend *be) {
     return CUDA_CHECK(be, cudaStreamSynchronize(cuda_state_of(be)->stream), "waiting for the GPU");
 }
 
@@ -291,21 +291,21 @@ static tg_status transfer(tg_backend *be, void *dst, const void *src, size_t byt
     return CUDA_CHECK(be, cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream), what);
 }
 
-static tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {
+tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {
     TG_CALL(transfer(be, dst, host, bytes, cudaMemcpyHostToDevice, "copying to the GPU"));
     return cuda_synchronize(be);
 }
 
-static tg_status cuda_download(tg_backend *be, void *host, const void *src, size_t bytes) {
+tg_status cuda_download(tg_backend *be, void *host, const void *src, size_t bytes) {
     TG_CALL(transfer(be, host, src, bytes, cudaMemcpyDeviceToHost, "copying from the GPU"));
     return cuda_synchronize(be);
 }
 
-static tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
+tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
     return transfer(be, dst, src, bytes, cudaMemcpyDefault, "copying memory of the GPU");
 }
 
-static tg_status cuda_device_facts(tg_backend *be, tg_device_facts *out) {
+tg_status cuda_device_facts(tg_backend *be, tg_device_facts *out) {
     static const cudaDeviceAttr parts[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId,
                                            cudaDevAttrPciDeviceId};
     *out = tg_device_facts();
@@ -317,18 +317,4 @@ static tg_status cuda_device_facts(tg_backend *be, tg_device_facts *out) {
     }
     return CUDA_CHECK(be, cudaMemGetInfo(&out->memory_left, &out->memory_total),
                       "asking the GPU for its memory");
-}
-
-void cuda_fill_device(tg_backend_ops *ops) {
-    ops->probe = cuda_probe;
-    ops->open = cuda_open;
-    ops->close = cuda_close;
-    ops->alloc = cuda_alloc;
-    ops->release = cuda_release;
-    ops->upload = cuda_upload;
-    ops->download = cuda_download;
-    ops->copy = cuda_copy;
-    ops->synchronize = cuda_synchronize;
-    ops->device_facts = cuda_device_facts;
-    ops->devices = cuda_devices;
 }

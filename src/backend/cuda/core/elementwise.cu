@@ -25,7 +25,7 @@ template <class R> static void set_value(pair<R> *value, tg_scalar from) {
     *value = {(R)from.re, (R)from.im};
 }
 
-static tg_status cuda_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
+tg_status cuda_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
     const tg_status status = tg_check_float(be->ctx, "fill", dtype);
     if (status != TG_OK || n <= 0) {
         return status;
@@ -73,8 +73,8 @@ static __global__ void scale_kernel(int64_t packs, int64_t n, pair<real_of<part_
     });
 }
 
-static tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha,
-                           const void *x, void *y) {
+tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
+                    void *y) {
     const tg_status status = tg_check_float(be->ctx, "axpy", dtype);
     if (status != TG_OK || n <= 0) {
         return status;
@@ -127,8 +127,8 @@ static __global__ void convert_kernel(int64_t packs, int64_t n, int src_step, in
     });
 }
 
-static tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
-                              tg_dtype dst_dtype, void *dst) {
+tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
+                       tg_dtype dst_dtype, void *dst) {
     TG_CALL(tg_check_float(be->ctx, "convert", src_dtype));
     TG_CALL(tg_check_float(be->ctx, "convert", dst_dtype));
     if (n <= 0) {
@@ -153,10 +153,4 @@ static tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, con
             return CUDA_LAUNCHED(be, "convert");
         });
     });
-}
-
-void cuda_fill_elementwise(tg_backend_ops *ops) {
-    ops->fill = cuda_fill;
-    ops->convert = cuda_convert;
-    ops->axpy = cuda_axpy;
 }

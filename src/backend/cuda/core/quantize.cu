@@ -118,14 +118,10 @@ static tg_status launch_dequantize(tg_backend *be, int64_t n, const uint8_t *byt
     return CUDA_LAUNCHED(be, "dequantizing an array");
 }
 
-static tg_status cuda_quantize(tg_backend *be, const tg_quantization *op) {
+tg_status cuda_quantize(tg_backend *be, const tg_quantization *op) {
     return op->n <= 0     ? TG_OK
            : op->restores ? launch_dequantize(be, op->n, static_cast<const uint8_t *>(op->from),
                                               static_cast<float *>(op->to))
                           : launch_quantize(be, op->n, static_cast<const float *>(op->from),
                                             static_cast<uint8_t *>(op->to));
-}
-
-void cuda_fill_quantize(tg_backend_ops *ops) {
-    ops->quantize = cuda_quantize;
 }

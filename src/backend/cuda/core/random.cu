@@ -46,11 +46,7 @@ static tg_status random_numbers(tg_backend *be, const tg_random *op, double fact
     });
 }
 
-static tg_status cuda_random(tg_backend *be, const tg_random *op) {
+tg_status cuda_random(tg_backend *be, const tg_random *op) {
     return op->law == TG_RANDOM_NORMAL ? random_numbers<normal_law>(be, op, op->b)
                                        : random_numbers<uniform_law>(be, op, op->b - op->a);
-}
-
-void cuda_fill_random(tg_backend_ops *ops) {
-    ops->random = cuda_random;
 }

@@ -60,8 +60,7 @@ static __global__ void norms_kernel(int64_t packs, int64_t n, const E *x, tg_nor
     }
 }
 
-static tg_status cuda_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
-                            tg_norms *out) {
+tg_status cuda_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out) {
     const tg_status status = tg_check_float(be->ctx, "norms", dtype);
     *out = tg_norms();
     if (status != TG_OK || n <= 0) {
@@ -102,8 +101,8 @@ static __global__ void count_kernel(int64_t packs, int64_t n, const E *x, uint32
     }
 }
 
-static tg_status cuda_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
-                                      uint32_t *count) {
+tg_status cuda_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
+                               uint32_t *count) {
     const tg_status status = tg_check_float(be->ctx, "count_nonfinite", dtype);
     if (status != TG_OK || n <= 0) {
         return status;
@@ -182,8 +181,8 @@ static tg_status some_slice_norms(tg_backend *be, int64_t left, int64_t dim, int
     return TG_OK;
 }
 
-static tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
-                                  int64_t right, const void *x, double *out) {
+tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                           const void *x, double *out) {
     /* With 64 splits and the final sums, these fill half of the scratch. */
     const int64_t most = CUDA_SCRATCH_BYTES / (int64_t)sizeof(double) / 128;
     static_assert(CUDA_SCRATCH_BYTES / 128 <= CUDA_PINNED_BYTES, "sums pass through pinned memory");
@@ -201,10 +200,4 @@ static tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, 
         }
         return TG_OK;
     });
-}
-
-void cuda_fill_reduce(tg_backend_ops *ops) {
-    ops->norms = cuda_norms;
-    ops->count_nonfinite = cuda_count_nonfinite;
-    ops->slice_norms = cuda_slice_norms;
 }

@@ -121,7 +121,7 @@ fail:
 
 /* ---- plans ---- */
 
-static void cuda_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
+void cuda_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     if (!plan || !*plan) {
         return;
     }
@@ -215,7 +215,7 @@ static size_t choose_chunk(tg_fft_plan *plan) {
     return lay_out(plan, chunk > 1 && chunk < many ? chunk + chunk % 2 : chunk);
 }
 
-static tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
+tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
     tg_status status = TG_OK;
     tg_fft_plan *plan = NULL;
     size_t bytes = 0;
@@ -462,16 +462,9 @@ const void *cuda_fft_attached(const tg_fft_plan *plan) {
     return plan->attached;
 }
 
-static tg_status cuda_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction,
-                          int64_t count, tg_fft_weight weight, double scale, const void *from,
-                          void *to) {
+tg_status cuda_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction, int64_t count,
+                   tg_fft_weight weight, double scale, const void *from, void *to) {
     const bool inverse = direction == TG_FFT_INVERSE;
     char *in = const_cast<char *>(static_cast<const char *>(from)), *out = static_cast<char *>(to);
     return run(be, plan, count, inverse, weight, scale, inverse ? out : in, inverse ? in : out);
-}
-
-void cuda_fill_fft(tg_backend_ops *ops) {
-    ops->fft_create = cuda_fft_create;
-    ops->fft_destroy = cuda_fft_destroy;
-    ops->fft = cuda_fft;
 }

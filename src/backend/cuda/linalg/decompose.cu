@@ -257,9 +257,8 @@ static __global__ void __launch_bounds__(SIDE *LANES)
     }
 }
 
-static tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                      int64_t count, const void *vectors, const void *old,
-                                      void *out) {
+tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                               int64_t count, const void *vectors, const void *old, void *out) {
     TG_CALL(tg_check_float(be->ctx, "leading_columns", dtype));
     if (count < 0 || count > columns) {
         return tg_fail(be->ctx, TG_E_ARGUMENT, "leading_columns: %lld of %lld columns",
@@ -286,8 +285,8 @@ static tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t ro
 
 /* Does not count the memory of the host backend that replaces a bad result. Selections use the
  * scratch. */
-static tg_scratch_need cuda_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype,
-                                         int64_t m, int64_t n) {
+tg_scratch_need cuda_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
+                                  int64_t n) {
     switch (call) {
     case TG_SCRATCH_EIGH:
         return cuda_eigh_scratch_need(be, dtype, n);
@@ -297,13 +296,4 @@ static tg_scratch_need cuda_scratch_need(tg_backend *be, tg_scratch_call call, t
         break;
     }
     return {};
-}
-
-void cuda_fill_dense(tg_backend_ops *ops) {
-    ops->gemm = cuda_gemm;
-    ops->gram = cuda_gram;
-    ops->eigh = cuda_eigh;
-    ops->qr = cuda_qr;
-    ops->leading_columns = cuda_leading_columns;
-    ops->scratch_need = cuda_scratch_need;
 }

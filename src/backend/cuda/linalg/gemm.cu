@@ -2,7 +2,8 @@
  *
  * cuBLAS is column-major and sees every matrix transposed; it computes C^T = op(B)^T op(A)^T, so
  * the operands are swapped and keep their op. Our own kernel (gemm_tiles.cu) does what cuBLAS does
- * not support. */
+ * not support, in f32 instead of TF32: operand CONJ, sums, k = 0, and arrays that are not aligned
+ * to their elements. Queued, without allocation. */
 #include "backend/cuda/core/cuda.cuh"
 
 static bool is_transposed(tg_op op) {

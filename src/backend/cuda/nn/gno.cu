@@ -356,15 +356,11 @@ size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
                                : lay_out(&sizes, backward, &narrow);
 }
 
-static tg_status cuda_gno(tg_backend *be, const tg_gno *op) {
+tg_status cuda_gno(tg_backend *be, const tg_gno *op) {
     const bool wide = op->dtype == TG_F64;
     TG_CALL(tg_check_real(be->ctx, op->backward ? "gno_backward" : "gno_forward", op->dtype));
     if (op->backward) {
         return wide ? backward<double>(be, op) : backward<float>(be, op);
     }
     return wide ? forward<double>(be, op) : forward<float>(be, op);
-}
-
-void cuda_fill_nn_gno(tg_backend_ops *ops) {
-    ops->gno = cuda_gno;
 }

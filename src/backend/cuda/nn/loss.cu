@@ -354,7 +354,7 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     return TG_OK;
 }
 
-static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
+tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
     TG_CALL(tg_check_real(be->ctx, "loss", op->dtype));
     const loss_sizes s = loss_sizes_of(op);
     if (s.points == 0 || s.images == 0) {
@@ -371,9 +371,4 @@ static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
         }
         return TG_OK;
     });
-}
-
-void cuda_fill_nn_loss(tg_backend_ops *ops) {
-    ops->loss = cuda_loss;
-    cuda_fill_loss_squares(ops);
 }

@@ -111,7 +111,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
 
 /* ---- slots ---- */
 
-static tg_status cuda_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
+tg_status cuda_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
     int64_t kept = 1, points = 1;
     for (int d = 0; d < op->ndim; d++) {
         kept *= tg_sobolev_kept(op, d);
@@ -135,15 +135,10 @@ static tg_status work_at_points(tg_backend *be, const tg_residual *op) {
     return CUDA_LAUNCHED(be, "a residual of vorticity");
 }
 
-static tg_status cuda_residual(tg_backend *be, const tg_residual *op) {
+tg_status cuda_residual(tg_backend *be, const tg_residual *op) {
     TG_CALL(tg_check_real(be->ctx, "residual", op->dtype));
     return op->equation == TG_VORTICITY_MAP  ? map_spectra(be, op)
            : op->equation > TG_EQUATION_FLOW ? work_at_points(be, op)
                                              : squares_of(be, residual_power{*op}, op->batch,
                                                           op->n * op->m, 1.0, true, op->powers);
-}
-
-void cuda_fill_loss_squares(tg_backend_ops *ops) {
-    ops->sobolev_squares = cuda_sobolev_squares;
-    ops->residual = cuda_residual;
 }

@@ -263,7 +263,7 @@ static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
                : COLUMNS;
 }
 
-static tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
+tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
     TG_CALL(tg_check_mlp(be->ctx, op));
     if (is_empty(op)) {
         return TG_OK;
@@ -275,8 +275,4 @@ static tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
 
 bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
     return may_use_special_kernel(op) && mlp_channel_accepts_quantized_input(be, op);
-}
-
-void cuda_fill_nn_mlp(tg_backend_ops *ops) {
-    ops->mlp = cuda_mlp;
 }

@@ -306,8 +306,8 @@ static tg_status build_queries(tg_backend *be, tg_neighbours *s, const tg_tensor
     return check_finite(be, "queries", s->dim, measured(be));
 }
 
-static tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
-                                       const tg_tensor *points, const tg_tensor *queries) {
+tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
+                                const tg_tensor *points, const tg_tensor *queries) {
     sort_workspace room;
     lay_out(s->points, s->queries,
             reinterpret_cast<char *>(s->at) + tg_neighbours_bytes(s->points, s->queries), &room);
@@ -316,15 +316,10 @@ static tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double 
     return build_queries(be, s, queries, &room);
 }
 
-static tg_status cuda_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {
+tg_status cuda_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {
     if (s->count == 0) {
         return TG_OK;
     }
     list_near<<<query_blocks(be, s), THREADS, 0, cuda_stream(be)>>>(cell_lists_of(s), index);
     return CUDA_LAUNCHED(be, "listing neighbours");
-}
-
-void cuda_fill_nn_neighbours(tg_backend_ops *ops) {
-    ops->neighbours_build = cuda_neighbours_build;
-    ops->neighbours_list = cuda_neighbours_list;
 }

@@ -5,10 +5,6 @@
 
 #include "backend/cuda/core/cuda.cuh"
 
-/* Slots for neighbours (neighbours.cu) and for graph kernels (gno.cu). */
-void cuda_fill_nn_neighbours(tg_backend_ops *ops);
-void cuda_fill_nn_gno(tg_backend_ops *ops);
-
 struct cell_lists {
     int64_t points, queries;
     int dim;

@@ -9,16 +9,6 @@
 #include "backend/cuda/tile/activate.cuh"
 #include "base/rng_math.h"
 
-/* Each file fills the slots it has. */
-void cuda_fill_nn_pointwise(tg_backend_ops *ops);
-void cuda_fill_nn_skip(tg_backend_ops *ops);
-void cuda_fill_nn_mlp(tg_backend_ops *ops);
-void cuda_fill_nn_norm(tg_backend_ops *ops);
-void cuda_fill_nn_spectral(tg_backend_ops *ops);
-void cuda_fill_nn_two_modes(tg_backend_ops *ops);
-void cuda_fill_nn_mapped(tg_backend_ops *ops);
-void cuda_fill_nn_loss(tg_backend_ops *ops);
-
 /* For the workspace slot: bytes, and whether a kernel supports the sizes. */
 size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward);
 size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward);
@@ -252,7 +242,5 @@ static inline int loss_parts(int64_t points) {
     const int64_t blocks = (points + LOSS_THREADS - 1) / LOSS_THREADS;
     return blocks < LOSS_MAX_PARTS ? (int)blocks : (int)LOSS_MAX_PARTS;
 }
-
-void cuda_fill_loss_squares(tg_backend_ops *ops);
 
 #endif

@@ -330,7 +330,7 @@ static tg_status backward(tg_backend *be, const tg_norm *op, const norm_sizes &s
     return CUDA_LAUNCHED(be, "normalising backwards");
 }
 
-static tg_status cuda_norm(tg_backend *be, const tg_norm *op) {
+tg_status cuda_norm(tg_backend *be, const tg_norm *op) {
     const char *slot = op->backward ? "norm_backward" : "norm_forward";
     return in_portions(be, slot, op, [&](const norm_sizes &s, norm_sums sums) {
         return with_stored(op->dtype, op->store, [&](auto tag) {
@@ -338,8 +338,4 @@ static tg_status cuda_norm(tg_backend *be, const tg_norm *op) {
             return op->backward ? backward<T>(be, op, s, sums) : forward<T>(be, op, s, sums);
         });
     });
-}
-
-void cuda_fill_nn_norm(tg_backend_ops *ops) {
-    ops->norm = cuda_norm;
 }

@@ -74,7 +74,7 @@ template <class E> static tg_status launch_box(tg_backend *be, const tg_box *op)
     return CUDA_LAUNCHED(be, "copying a box");
 }
 
-static tg_status cuda_box_copy(tg_backend *be, const tg_box *op) {
+tg_status cuda_box_copy(tg_backend *be, const tg_box *op) {
     TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
     switch (tg_dtype_size(tg_dtype_real(op->dtype))) {
     case 8:
@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *
     }
 }
 
-static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
+tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
     TG_CALL(tg_check_real(be->ctx, "grid_embed", op->dtype));
     embed_sizes s = {op->batch,
                      op->channels + op->ndim,
@@ -179,7 +179,7 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-static tg_status cuda_planes(tg_backend *be, const tg_planes *op) {
+tg_status cuda_planes(tg_backend *be, const tg_planes *op) {
     tg_status status = tg_check_real_float(be->ctx, "planes", op->dtype);
     const int64_t n = op->n;
     if (status != TG_OK || n == 0) {
@@ -228,7 +228,7 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-static tg_status cuda_activate(tg_backend *be, const tg_activation *op) {
+tg_status cuda_activate(tg_backend *be, const tg_activation *op) {
     tg_status status = tg_check_real_float(be->ctx, "activate", op->dtype);
     if (status != TG_OK || op->n == 0) {
         return status;
@@ -245,11 +245,4 @@ static tg_status cuda_activate(tg_backend *be, const tg_activation *op) {
         }
         return CUDA_LAUNCHED(be, "applying an activation");
     });
-}
-
-void cuda_fill_nn_pointwise(tg_backend_ops *ops) {
-    ops->box_copy = cuda_box_copy;
-    ops->grid_embed = cuda_grid_embed;
-    ops->planes = cuda_planes;
-    ops->activate = cuda_activate;
 }

@@ -323,7 +323,7 @@ static bool is_empty(const tg_skip *op) {
     return op->batch == 0 || op->out == 0 || op->pixels == 0;
 }
 
-static tg_status cuda_skip(tg_backend *be, const tg_skip *op) {
+tg_status cuda_add_skip(tg_backend *be, const tg_skip *op) {
     const bool linear = op->kind == TG_SKIP_MAP_LINEAR, backward = op->backward;
     TG_CALL(tg_check_skip(be->ctx, op));
     if (is_empty(op) || (backward && !op->dweight && !op->dbias && !op->dx)) {
@@ -344,8 +344,4 @@ static tg_status cuda_skip(tg_backend *be, const tg_skip *op) {
         }
         return linear ? forward_columns<T>(be, op) : forward_within<T>(be, op);
     });
-}
-
-void cuda_fill_nn_skip(tg_backend_ops *ops) {
-    ops->add_skip = cuda_skip;
 }

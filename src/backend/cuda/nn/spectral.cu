@@ -302,7 +302,7 @@ template <class W, class S> static tg_status choose(tg_backend *be, const tg_spe
                           : launch<W, S, 8, true>(be, op, s);
 }
 
-static tg_status cuda_spectral_contract(tg_backend *be, const tg_spectral *op) {
+tg_status cuda_spectral_contract(tg_backend *be, const tg_spectral *op) {
     TG_CALL(tg_check_spectral(be->ctx, op));
     if (op->dtype == TG_C128) {
         return choose<double, double>(be, op);
@@ -313,8 +313,4 @@ static tg_status cuda_spectral_contract(tg_backend *be, const tg_spectral *op) {
                                                                                              op);
         });
     });
-}
-
-void cuda_fill_nn_spectral(tg_backend_ops *ops) {
-    ops->spectral_contract = cuda_spectral_contract;
 }

@@ -440,10 +440,6 @@ static tg_status cuda_two_modes_backward(tg_backend *be, const tg_two_modes *op)
     return set_partials(be, jobs);
 }
 
-static tg_status cuda_two_modes(tg_backend *be, const tg_two_modes *op) {
+tg_status cuda_two_modes(tg_backend *be, const tg_two_modes *op) {
     return op->backward ? cuda_two_modes_backward(be, op) : cuda_two_modes_forward(be, op);
-}
-
-void cuda_fill_nn_two_modes(tg_backend_ops *ops) {
-    ops->two_modes = cuda_two_modes;
 }

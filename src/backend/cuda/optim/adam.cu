@@ -87,7 +87,7 @@ tg_status cuda_adam_one(tg_backend *be, const tg_adam *op) {
     return op->form == TG_STATE_8BIT ? cuda_adam_bytes(be, op, s) : run_types(be, op, s);
 }
 
-static tg_status cuda_update(tg_backend *be, int count, const tg_adam *ops) {
+tg_status cuda_update(tg_backend *be, int count, const tg_adam *ops) {
     if (count == 0 || ops[0].kernel == TG_KERNEL_ADAM) {
         return cuda_adam(be, count, ops);
     }
@@ -95,8 +95,4 @@ static tg_status cuda_update(tg_backend *be, int count, const tg_adam *ops) {
         TG_CALL(cuda_rule_step(be, &ops[i], ops[i].kernel));
     }
     return TG_OK;
-}
-
-void cuda_fill_adam(tg_backend_ops *ops) {
-    ops->update = cuda_update;
 }

@@ -153,7 +153,7 @@ static tg_status launch_stage(tg_backend *be, const tg_flow_op *op) {
     return CUDA_LAUNCHED(be, "stepping flows");
 }
 
-static tg_status cuda_flow(tg_backend *be, const tg_flow_op *op) {
+tg_status cuda_flow(tg_backend *be, const tg_flow_op *op) {
     if (op->of.flows == 0) {
         return TG_OK;
     }
@@ -161,8 +161,4 @@ static tg_status cuda_flow(tg_backend *be, const tg_flow_op *op) {
            : op->part == TG_FLOW_PRODUCTS ? launch_products(be, op)
            : op->part == TG_FLOW_DECAY    ? launch_decay(be, op)
                                           : launch_stage(be, op);
-}
-
-void cuda_fill_flow(tg_backend_ops *ops) {
-    ops->flow = cuda_flow;
 }

@@ -8,9 +8,8 @@
  * the transform. */
 tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan);
 
+/* For the workspace slot. */
 bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes);
-tg_status cuda_block_forward(tg_backend *be, const tg_block *op);
 bool cuda_block_back_workspace(tg_backend *be, const tg_block_back *op, size_t *bytes);
-tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op);
 
 #endif

@@ -455,7 +455,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
 
 /* ---- launches ---- */
 
-bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
+bool cuda_sm90_contract_fits(const tg_backend *be, const plane_pass *s) {
     return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 > MAX_PLANE_ROWS / 2 &&
            s->d2 <= MAX_PLANE_ROWS && s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N &&
            2 * s->right <= N && s->right % 4 == 0 &&
@@ -472,7 +472,7 @@ template <bool COMMON> static void (*kernel_of(bool gathers, bool counts))(contr
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                              int64_t begin, int64_t count, bool gathers, bool after_mode_one,
                              const void *in, void *out) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     contract_task task = contract_task();
     task.in = static_cast<const float2 *>(in);
     task.planes_per_group = after_mode_one ? (int)plan->step[2].factor.rank : 1;

@@ -227,7 +227,7 @@ template <class F> static auto with_sizes(int d3, int right, F f) {
 
 /* How many buffers a warpgroup has room for. */
 static int buffers_for(const tg_backend *be, const cuda_plan *plan, tg_storage store) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int n = s.d3 <= 36 ? 72 : 136;
     int buffers = MAX_BUFFERS;
     const auto bytes = [&] {
@@ -242,7 +242,7 @@ static int buffers_for(const tg_backend *be, const cuda_plan *plan, tg_storage s
 }
 
 int64_t cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const bool stored =
         op->out_store == TG_STORE_FULL || (op->out_store == TG_STORE_BF16 && !plan->split);
     const bool fits = cuda_state_of(be)->is_hopper && plan->large_chunk > 0 && stored &&
@@ -266,7 +266,7 @@ template <int N, int STEPS, class O> static auto kernel_of(bool split) {
 template <class O>
 tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, const void *in,
                            const finish_call<O, 2> *call) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     expand_task<O> task = expand_task<O>();
     task.t = static_cast<const float *>(in);
     task.right = s.right;

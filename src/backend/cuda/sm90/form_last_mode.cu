@@ -426,7 +426,7 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
 /* ---- launches ---- */
 
 /* f(N, STEPS, PAIRED) as constants. */
-template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F f) {
+template <class F> static auto with_sizes(const plane_pass &s, int64_t batch, F f) {
     using std::integral_constant;
     const auto none = integral_constant<int, 0>();
     const auto with_pairs = [&](auto n) {
@@ -444,7 +444,7 @@ template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F
 
 /* Stages of dy and samples per stage, 0 if they do not fit. */
 static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch, form_task *task) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int most = cuda_state_of(be)->max_shared;
     task->stages = task->samples = 0;
     with_sizes(s, batch, [&](auto n, auto steps, auto) {
@@ -467,7 +467,7 @@ static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch
 
 int64_t cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const tg_grad_source *source = &op->source;
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     form_task task = form_task();
     if (!cuda_state_of(be)->is_hopper || !cuda_is_taken_out(op) || plan->large_chunk == 0 ||
         plan->step[1].left != op->modes.dim[1] || op->modes.dim[1] % PLANES != 0 ||
@@ -480,7 +480,7 @@ int64_t cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const c
 
 tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                          int64_t begin, int64_t count, void *out) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int64_t entries = (int64_t)s.d2 * s.d3;
     form_task task = form_task();
     task.x = static_cast<const float2 *>(op->source.x);

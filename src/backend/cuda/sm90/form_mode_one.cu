@@ -380,7 +380,7 @@ static int bytes_of(int64_t dim1, int64_t rank, int64_t batch) {
 
 static bool suits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const tg_grad_source *source = &op->source;
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int64_t frequencies = (int64_t)s.d2 * s.d3, dim1 = op->modes.dim[1];
     return cuda_is_taken_out(op) && plan->contracts == PLANES_HOPPER && plan->gathers &&
            plan->steps == 3 && plan->step[2].kind == CUDA_STEP_LEFT && plan->step[2].left == 1 &&
