@@ -73,9 +73,8 @@ tg_status cuda_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int6
     }
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        squares_kernel<<<tiles_of(columns), dim3(SIDE, SIDE), 0, cuda_stream(be)>>>(
-            rows, columns, static_cast<const E *>(x), squares);
-        return CUDA_LAUNCHED(be, "column_squares");
+        return launch_alone(be, "column_squares", squares_kernel<E>, tiles_of(columns),
+                            dim3(SIDE, SIDE), 0, rows, columns, static_cast<const E *>(x), squares);
     });
 }
 
@@ -89,9 +88,9 @@ tg_status cuda_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64
         (unsigned)min((rows + 4 * SCALE_ROWS - 1) / (4 * SCALE_ROWS), (int64_t)MAX_BLOCKS);
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        scale_kernel<<<dim3(tiles_of(columns), groups), dim3(SIDE, SCALE_ROWS), 0,
-                       cuda_stream(be)>>>(rows, columns, factor, above, below, static_cast<E *>(x));
-        return CUDA_LAUNCHED(be, "scale_columns");
+        return launch_alone(be, "scale_columns", scale_kernel<E>, dim3(tiles_of(columns), groups),
+                            dim3(SIDE, SCALE_ROWS), 0, rows, columns, factor, above, below,
+                            static_cast<E *>(x));
     });
 }
 
@@ -104,9 +103,8 @@ tg_status cuda_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t c
     const unsigned groups = min(tiles_of(rows), (unsigned)MAX_BLOCKS);
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        transpose_kernel<<<dim3(tiles_of(columns), groups), dim3(SIDE, SCALE_ROWS), 0,
-                           cuda_stream(be)>>>(rows, columns, static_cast<const E *>(x), ld_x,
-                                              static_cast<E *>(out), ld_out);
-        return CUDA_LAUNCHED(be, "transpose");
+        return launch_alone(be, "transpose", transpose_kernel<E>, dim3(tiles_of(columns), groups),
+                            dim3(SIDE, SCALE_ROWS), 0, rows, columns, static_cast<const E *>(x),
+                            ld_x, static_cast<E *>(out), ld_out);
     });
 }

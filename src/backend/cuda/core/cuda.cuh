@@ -15,6 +15,7 @@
 extern "C" {
 #include "backend/backend.h"
 #include "backend/check.h"
+#include "base/minmax.h"
 }
 
 enum {
@@ -56,6 +57,12 @@ static inline cudaStream_t cuda_stream(const tg_backend *be) {
     return cuda_state_of(be)->stream;
 }
 
+/* In device.cu: sets memory to 0, queued; reads a result of at most CUDA_PINNED_BYTES at once;
+ * makes a stream. */
+tg_status cuda_clear(const tg_backend *be, void *x, size_t bytes, const char *what);
+tg_status cuda_read(tg_backend *be, void *host, const void *from, size_t bytes);
+tg_status cuda_make_stream(const tg_backend *be, cudaStream_t *out);
+
 /* Later calls are queued there. */
 tg_status cuda_set_stream(tg_backend *be, cudaStream_t stream); /* device.cu */
 
@@ -80,7 +87,7 @@ tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const 
 static inline unsigned cuda_blocks(const tg_backend *be, int64_t n, int threads) {
     const int64_t wanted = (n + threads - 1) / threads;
     const int64_t most = (int64_t)cuda_state_of(be)->processors * (2048 / threads) * 4;
-    return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
+    return (unsigned)tg_max(tg_min(wanted, most), 1);
 }
 
 /* The slots, functions cuda_<slot> of the table's types. */
@@ -123,6 +130,18 @@ extern cuda_functions cuda_libraries;
 /* Opens both libraries, or reuses those the process has loaded. Returns false and the reason if one
  * is missing. */
 bool cuda_libraries_open(char *reason, size_t capacity);
+
+/* ---- kernels for some sizes ---- */
+
+/* f(SIZE) with a constant: the first of the sizes that is enough, or the last. */
+template <int SIZE, int... MORE, class F> static inline auto with_size(int64_t needed, F f) {
+    if constexpr (sizeof...(MORE) > 0) {
+        if (needed > SIZE) {
+            return with_size<MORE...>(needed, f);
+        }
+    }
+    return f(std::integral_constant<int, SIZE>());
+}
 
 /* ---- matrix products ---- */
 

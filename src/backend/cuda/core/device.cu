@@ -148,17 +148,11 @@ void cuda_close(tg_backend *be) {
     if (cuda->copy_event) {
         cudaEventDestroy(cuda->copy_event);
     }
-    if (cuda->copy_stream) {
-        cudaStreamDestroy(cuda->copy_stream);
-    }
-    if (cuda->side_stream) {
-        cudaStreamDestroy(cuda->side_stream);
-    }
-    if (cuda->capture_stream) {
-        cudaStreamDestroy(cuda->capture_stream);
-    }
-    if (cuda->stream && !be->stream) {
-        cudaStreamDestroy(cuda->stream);
+    cudaStream_t own = be->stream ? NULL : cuda->stream;
+    for (cudaStream_t stream : {cuda->copy_stream, cuda->side_stream, cuda->capture_stream, own}) {
+        if (stream) {
+            cudaStreamDestroy(stream);
+        }
     }
     cudaGetLastError(); /* a lost device has nothing to shut down */
     tg_mem_free(be->ctx, cuda->plans);
@@ -185,23 +179,25 @@ static tg_status open_blas(tg_backend *be) {
     return cuda_set_stream(be, cuda->stream);
 }
 
+static tg_status get_attribute(const tg_backend *be, cudaDeviceAttr attribute, int *out) {
+    return CUDA_CHECK(be, cudaDeviceGetAttribute(out, attribute, cuda_state_of(be)->device),
+                      "asking the GPU");
+}
+
 static tg_status find_hopper(tg_backend *be) {
-    tg_status status = TG_OK;
 #ifdef TG_CUDA_SM90A
-    cuda_state *cuda = cuda_state_of(be);
     int major = 0, minor = 0;
-    TG_TRY(CUDA_CHECK(
-        be, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->device),
-        "asking the GPU"));
-    TG_TRY(CUDA_CHECK(
-        be, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->device),
-        "asking the GPU"));
-    cuda->is_hopper = major == 9 && minor == 0;
-fail:
+    TG_CALL(get_attribute(be, cudaDevAttrComputeCapabilityMajor, &major));
+    TG_CALL(get_attribute(be, cudaDevAttrComputeCapabilityMinor, &minor));
+    cuda_state_of(be)->is_hopper = major == 9 && minor == 0;
 #else
     (void)be;
 #endif
-    return status;
+    return TG_OK;
+}
+
+tg_status cuda_make_stream(const tg_backend *be, cudaStream_t *out) {
+    return CUDA_CHECK(be, cudaStreamCreateWithFlags(out, cudaStreamNonBlocking), "making a stream");
 }
 
 tg_status cuda_open(tg_backend *be) {
@@ -224,26 +220,18 @@ tg_status cuda_open(tg_backend *be) {
     cuda->memory.place = TG_DEVICE;
     TG_TRY(CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU"));
     if (!be->stream) {
-        TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
-                          "making a stream"));
+        TG_TRY(cuda_make_stream(be, &cuda->stream));
     }
     cuda->memory.stream = cuda->stream;
     cuda->plans = static_cast<struct cuda_plans *>(
         tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, cuda_plans_bytes()));
     TG_TRY(cuda->plans ? TG_OK : TG_E_MEMORY);
-    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking),
-                      "making a stream"));
-    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->side_stream, cudaStreamNonBlocking),
-                      "making a stream"));
+    TG_TRY(cuda_make_stream(be, &cuda->copy_stream));
+    TG_TRY(cuda_make_stream(be, &cuda->side_stream));
     TG_TRY(CUDA_CHECK(be, cudaEventCreateWithFlags(&cuda->copy_event, cudaEventDisableTiming),
                       "making an event"));
-    TG_TRY(CUDA_CHECK(
-        be, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->device),
-        "asking the GPU"));
-    TG_TRY(CUDA_CHECK(be,
-                      cudaDeviceGetAttribute(&cuda->max_shared,
-                                             cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->device),
-                      "asking the GPU"));
+    TG_TRY(get_attribute(be, cudaDevAttrMultiProcessorCount, &cuda->processors));
+    TG_TRY(get_attribute(be, cudaDevAttrMaxSharedMemoryPerBlockOptin, &cuda->max_shared));
     TG_TRY(find_hopper(be));
     cuda->scratch = cuda_alloc(be, TG_MEM_WORKSPACE, CUDA_SCRATCH_BYTES);
     TG_TRY(cuda->scratch ? TG_OK : TG_E_MEMORY);
@@ -305,14 +293,25 @@ tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
     return transfer(be, dst, src, bytes, cudaMemcpyDefault, "copying memory of the GPU");
 }
 
+tg_status cuda_clear(const tg_backend *be, void *x, size_t bytes, const char *what) {
+    return CUDA_CHECK(be, cudaMemsetAsync(x, 0, bytes, cuda_stream(be)), what);
+}
+
+tg_status cuda_read(tg_backend *be, void *host, const void *from, size_t bytes) {
+    void *pinned = cuda_state_of(be)->pinned;
+    TG_CALL(transfer(be, pinned, from, bytes, cudaMemcpyDeviceToHost, "copying from the GPU"));
+    TG_CALL(cuda_synchronize(be));
+    memcpy(host, pinned, bytes);
+    return TG_OK;
+}
+
 tg_status cuda_device_facts(tg_backend *be, tg_device_facts *out) {
     static const cudaDeviceAttr parts[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId,
                                            cudaDevAttrPciDeviceId};
     *out = tg_device_facts();
     for (const cudaDeviceAttr part : parts) {
         int value = 0;
-        TG_CALL(CUDA_CHECK(be, cudaDeviceGetAttribute(&value, part, cuda_state_of(be)->device),
-                           "asking the GPU"));
+        TG_CALL(get_attribute(be, part, &value));
         out->address = out->address << 16 | static_cast<uint64_t>(value);
     }
     return CUDA_CHECK(be, cudaMemGetInfo(&out->memory_left, &out->memory_total),

@@ -33,12 +33,11 @@ tg_status cuda_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, 
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
         E *out = static_cast<E *>(x);
-        const int64_t packs = is_aligned<per_pack<E>>(out) ? n / per_pack<E> : 0;
+        const int64_t packs = packs_of(n, out);
         wide_of<E> wide;
         set_value(&wide, value);
-        fill_kernel<E><<<stream_blocks(be, packs, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            packs, n, wide, out);
-        return CUDA_LAUNCHED(be, "fill");
+        return launch_alone(be, "fill", fill_kernel<E>, stream_blocks(be, packs, n, THREADS),
+                            THREADS, 0, packs, n, wide, out);
     });
 }
 
@@ -83,16 +82,13 @@ tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, 
         using E = typename decltype(tag)::type;
         const E *in = static_cast<const E *>(x);
         E *out = static_cast<E *>(y);
-        const bool aligned = (!in || is_aligned<per_pack<E>>(in)) && is_aligned<per_pack<E>>(out);
-        const int64_t packs = aligned ? n / per_pack<E> : 0;
+        const int64_t packs = packs_of(n, in, out);
         const unsigned blocks = stream_blocks(be, packs, n, THREADS);
         const auto factor = factor_of<real_of<part_of<E>>>(alpha);
-        if (in) {
-            axpy_kernel<E><<<blocks, THREADS, 0, cuda_stream(be)>>>(packs, n, factor, in, out);
-        } else {
-            scale_kernel<E><<<blocks, THREADS, 0, cuda_stream(be)>>>(packs, n, factor, out);
-        }
-        return CUDA_LAUNCHED(be, "axpy");
+        return in ? launch_alone(be, "axpy", axpy_kernel<E>, blocks, THREADS, 0, packs, n, factor,
+                                 in, out)
+                  : launch_alone(be, "axpy", scale_kernel<E>, blocks, THREADS, 0, packs, n, factor,
+                                 out);
     });
 }
 
@@ -147,10 +143,9 @@ tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void
             D *out = static_cast<D *>(dst);
             const bool aligned = alike && is_aligned<N>(in) && is_aligned<N>(out);
             const int64_t packs = aligned ? count / N : 0;
-            convert_kernel<S, D, N>
-                <<<stream_blocks(be, packs, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
-                    packs, count, src_step, dst_step, in, out);
-            return CUDA_LAUNCHED(be, "convert");
+            return launch_alone(be, "convert", convert_kernel<S, D, N>,
+                                stream_blocks(be, packs, count, THREADS), THREADS, 0, packs, count,
+                                src_step, dst_step, in, out);
         });
     });
 }

@@ -40,9 +40,9 @@ static tg_status random_numbers(tg_backend *be, const tg_random *op, double fact
     const int64_t n = width * op->n;
     return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        random_kernel<T, LAW><<<cuda_blocks(be, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            op->rng, (uint64_t)width * op->first, op->a, factor, n, static_cast<T *>(op->x));
-        return CUDA_LAUNCHED(be, "random numbers");
+        return launch_alone(be, "random numbers", random_kernel<T, LAW>,
+                            cuda_blocks(be, n, THREADS), THREADS, 0, op->rng,
+                            (uint64_t)width * op->first, op->a, factor, n, static_cast<T *>(op->x));
     });
 }
 

@@ -121,9 +121,7 @@ static tg_status cuda_graph_begin(tg_backend *be) {
     tg_status status = TG_OK;
     cuda_state *cuda = cuda_state_of(be);
     if (be->stream && !cuda->capture_stream) {
-        TG_TRY(CUDA_CHECK(be,
-                          cudaStreamCreateWithFlags(&cuda->capture_stream, cudaStreamNonBlocking),
-                          "making a stream"));
+        TG_TRY(cuda_make_stream(be, &cuda->capture_stream));
     }
     TG_TRY(be->stream ? cuda_set_stream(be, cuda->capture_stream) : TG_OK);
     TG_TRY(CUDA_CHECK(be, cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal),

@@ -92,7 +92,8 @@ tg_status cuda_update(tg_backend *be, int count, const tg_adam *ops) {
         return cuda_adam(be, count, ops);
     }
     for (int i = 0; i < count; i++) {
-        TG_CALL(cuda_rule_step(be, &ops[i], ops[i].kernel));
+        TG_CALL(ops[i].kernel == TG_KERNEL_ADAM ? cuda_adam_one(be, &ops[i])
+                                                : cuda_rule_step(be, &ops[i]));
     }
     return TG_OK;
 }
