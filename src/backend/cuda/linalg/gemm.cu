@@ -65,7 +65,7 @@ static tg_status gemm_blas(tg_backend *be, const tg_gemm *g) {
     const void *alpha = wide ? (const void *)factors_f64[0] : factors_f32[0];
     const void *beta = wide ? (const void *)factors_f64[1] : factors_f32[1];
     for (int64_t first = 0; first < g->batch; first += most) {
-        const int64_t count = g->batch - first < most ? g->batch - first : most;
+        const int64_t count = tg_min(g->batch - first, most);
         const char *a = static_cast<const char *>(g->a) + first * g->stride_a * size;
         const char *b = static_cast<const char *>(g->b) + first * g->stride_b * size;
         char *c = static_cast<char *>(g->c) + first * g->stride_c * size;
