@@ -109,10 +109,9 @@ static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &
                            const column_matrix<const R> &u, R *h, R *slope) {
     TG_CALL(multiply_columns(be, t, TG_OP_N, op->hidden, op->in, 1.0, op->w1, op->in, u, 0.0,
                              matrix_of(t, h)));
-    hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-        t, op->hidden, hidden_act_of(op), hidden_dropout(op), static_cast<const R *>(op->b1), h,
-        slope);
-    return CUDA_LAUNCHED(be, "a hidden layer");
+    return launch_alone(be, "a hidden layer", hidden_layer<R>, column_grid(op->hidden, t.count),
+                        COLUMN_THREADS, 0, t, op->hidden, hidden_act_of(op), hidden_dropout(op),
+                        static_cast<const R *>(op->b1), h, slope);
 }
 
 template <class Y>
@@ -129,8 +128,8 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
     o.add = static_cast<const Y *>(op->add);
     o.y = static_cast<Y *>(op->y);
     o.activated = static_cast<Y *>(op->activated);
-    output_layer<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(t, o, f);
-    return CUDA_LAUNCHED(be, "the output of an MLP");
+    return launch_alone(be, "the output of an MLP", output_layer<Y>, column_grid(op->out, t.count),
+                        COLUMN_THREADS, 0, t, o, f);
 }
 
 /* ---- all tiles; T: double or float, by which the storage types are chosen ---- */
@@ -160,16 +159,14 @@ static tg_status output_gradient(tg_backend *be, const tg_mlp *op, const column_
     const cudaStream_t stream = cuda_stream(be);
     TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
         using Y = typename decltype(tag)::type;
-        gather_gradient<<<sum_grid(op->out), COLUMN_THREADS, 0, stream>>>(
-            t, op->out, R(op->alpha), output_dropout(op), static_cast<const Y *>(op->dy), m.f,
-            first, m.sums2);
-        return CUDA_LAUNCHED(be, "reading a tile");
+        return launch_alone(be, "reading a tile", gather_gradient<Y>, sum_grid(op->out),
+                            COLUMN_THREADS, 0, t, op->out, R(op->alpha), output_dropout(op),
+                            static_cast<const Y *>(op->dy), m.f, first, m.sums2);
     }));
     TG_CALL(multiply_columns(be, t, TG_OP_T, op->hidden, op->out, 1.0, op->w2, op->hidden,
                              matrix_of<const R>(t, m.f), 0.0, matrix_of(t, m.dh)));
-    times_slope<<<sum_grid(op->hidden), COLUMN_THREADS, 0, stream>>>(t, op->hidden, m.slope, m.dh,
-                                                                     first, m.sums1);
-    return CUDA_LAUNCHED(be, "a hidden layer backwards");
+    return launch_alone(be, "a hidden layer backwards", times_slope<R>, sum_grid(op->hidden),
+                        COLUMN_THREADS, 0, t, op->hidden, m.slope, m.dh, first, m.sums1);
 }
 
 template <class R> static tg_status backward_columns(tg_backend *be, const tg_mlp *op) {
@@ -207,7 +204,7 @@ size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
                             backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;
     for (size_t bytes : sizes) {
-        most = bytes > most ? bytes : most;
+        most = tg_max_size(most, bytes);
     }
     return most;
 }

@@ -179,9 +179,8 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
     o.add = static_cast<const Y *>(op->add);
     o.y = static_cast<Y *>(op->y);
     o.activated = static_cast<Y *>(op->activated);
-    reduce_hidden<<<(unsigned)((t.count + 31) / 32), dim3(32, SLICES), 0, cuda_stream(be)>>>(t, o,
-                                                                                             p);
-    return CUDA_LAUNCHED(be, "the output of an MLP");
+    return launch_alone(be, "the output of an MLP", reduce_hidden<Y>,
+                        (unsigned)((t.count + 31) / 32), dim3(32, SLICES), 0, t, o, p);
 }
 
 template <class R> static tg_status forward_tiles(tg_backend *be, const tg_mlp *op) {
@@ -204,16 +203,14 @@ static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_
     const cudaStream_t stream = cuda_stream(be);
     TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
         using Y = typename decltype(tag)::type;
-        gather_gradient<<<sum_grid(1), COLUMN_THREADS, 0, stream>>>(
-            t, (int64_t)1, R(op->alpha), dropout_of{}, static_cast<const Y *>(op->dy), m.f, first,
-            m.db2);
-        return CUDA_LAUNCHED(be, "reading a tile");
+        return launch_alone(be, "reading a tile", gather_gradient<Y>, sum_grid(1), COLUMN_THREADS,
+                            0, t, (int64_t)1, R(op->alpha), dropout_of{},
+                            static_cast<const Y *>(op->dy), m.f, first, m.db2);
     }));
     const dim3 grid(CHANNEL_PARTS, (unsigned)(op->hidden < 65535 ? op->hidden : 65535));
-    turn_hidden<<<grid, COLUMN_THREADS, 0, stream>>>(
-        t.count, (int)op->hidden, static_cast<const R *>(op->b1), static_cast<const R *>(op->w2),
-        m.f, m.p, first, m.db1, m.dw2);
-    return CUDA_LAUNCHED(be, "a hidden layer backwards");
+    return launch_alone(be, "a hidden layer backwards", turn_hidden<R>, grid, COLUMN_THREADS, 0,
+                        t.count, (int)op->hidden, static_cast<const R *>(op->b1),
+                        static_cast<const R *>(op->w2), m.f, m.p, first, m.db1, m.dw2);
 }
 
 /* dw1 += p u^T, then dx. */

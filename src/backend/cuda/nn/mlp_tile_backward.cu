@@ -251,7 +251,7 @@ size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
             const int chunks = mlp_chunks(op, S::CHUNK);
             return (size_t)parts_of(tiles, blocks, chunks) * part_bytes(sizes_of<S>(chunks));
         });
-        most = bytes > most ? bytes : most;
+        most = tg_max_size(most, bytes);
     }
     return most;
 }
@@ -267,8 +267,7 @@ static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
         TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
         const int parts = parts_of(t.tiles.count, blocks, t.chunks);
         lay_out(op->workspace, parts, size, &t);
-        kernel<<<parts * t.chunks, THREADS, shared, cuda_stream(be)>>>(t);
-        TG_CALL(CUDA_LAUNCHED(be, "an MLP backwards"));
+        TG_CALL(launch_alone(be, "an MLP backwards", kernel, parts * t.chunks, THREADS, shared, t));
         return fold(be, op, t, parts, size);
     });
 }

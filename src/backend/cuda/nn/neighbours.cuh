@@ -5,6 +5,15 @@
 
 #include "backend/cuda/core/cuda.cuh"
 
+/* Bits of the numbers below `count`. */
+static inline int bits_below(int64_t count) {
+    int bits = 1;
+    while (((int64_t)1 << bits) < count) {
+        bits++;
+    }
+    return bits;
+}
+
 struct cell_lists {
     int64_t points, queries;
     int dim;

@@ -197,8 +197,7 @@ template <class G>
 static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip_task &t,
                              bool backward, G f) {
     const auto with_channels = [&](auto format, auto how) {
-        return channels_of(op) == 64 ? f(format, std::integral_constant<int, 64>(), how)
-                                     : f(format, std::integral_constant<int, 128>(), how);
+        return with_size<64, 128>(channels_of(op), [&](auto size) { return f(format, size, how); });
     };
     if (is_half_call(be, op, t, backward)) {
         return with_half_format(op->store, [&](auto format) {
@@ -239,7 +238,7 @@ size_t skip_tile_workspace(const tg_backend *be, const tg_skip *op) {
     const int64_t most = (int64_t)cuda_state_of(be)->processors * TENSOR_BLOCKS;
     const int64_t tiles = pixel_tiles_of(op->batch, op->pixels).count;
     const size_t c = (size_t)channels_of(op);
-    return (size_t)(tiles < most ? tiles : most) * (c * c * sizeof(float) + c * sizeof(double));
+    return (size_t)tg_min(tiles, most) * (c * c * sizeof(float) + c * sizeof(double));
 }
 
 tg_status skip_tile_backward(tg_backend *be, const tg_skip *op) {
@@ -255,8 +254,7 @@ tg_status skip_tile_backward(tg_backend *be, const tg_skip *op) {
         t.dbias = op->dbias ? static_cast<double *>(op->workspace) : NULL;
         t.dweight =
             op->dweight ? static_cast<float *>(op->workspace) + 2 * (int64_t)blocks * C : NULL;
-        kernel<<<blocks, THREADS, shared, cuda_stream(be)>>>(t);
-        TG_CALL(CUDA_LAUNCHED(be, "a skip backwards"));
+        TG_CALL(launch_alone(be, "a skip backwards", kernel, blocks, THREADS, shared, t));
         return fold_partials(
             be, {{{t.dweight, C * C, t.out, t.in, C, false, static_cast<float *>(op->dweight)},
                   {t.dbias, C, 1, t.out, C, true, static_cast<float *>(op->dbias)}},

@@ -424,11 +424,11 @@ static tg_status cuda_two_modes_backward(tg_backend *be, const tg_two_modes *op)
     const int64_t room = CUDA_BLAS_BYTES / (sums_size(s) * (int64_t)sizeof(float2));
     const int64_t most = op->planes < room ? op->planes : room;
     const int used = blocks < most ? blocks : (int)most;
-    two_modes_backward<<<(unsigned)used, BACK_THREADS, shared, cuda_stream(be)>>>(
-        s, static_cast<const float2 *>(op->core), static_cast<const float2 *>(op->left),
+    TG_CALL(launch_alone(
+        be, "gradients of two modes", two_modes_backward, (unsigned)used, BACK_THREADS, shared, s,
+        static_cast<const float2 *>(op->core), static_cast<const float2 *>(op->left),
         static_cast<const float2 *>(op->right), static_cast<const float2 *>(op->weight),
-        static_cast<float2 *>(op->dcore), reinterpret_cast<float2 *>(sums));
-    TG_CALL(CUDA_LAUNCHED(be, "gradients of two modes"));
+        static_cast<float2 *>(op->dcore), reinterpret_cast<float2 *>(sums)));
     const int64_t stride = 2 * sums_size(s);
     const fold_jobs jobs = {
         {{sums, stride, s.d1, 2 * s.r1, 2 * s.r1, false, static_cast<float *>(op->dleft)},

@@ -50,7 +50,7 @@ static int64_t groups_of(const tg_mlp *op) {
 static int parts_of(const tg_backend *be, const tg_mlp *op) {
     const int64_t parts = cuda_state_of(be)->processors / groups_of(op);
     const int64_t tiles = op->batch * op->pixels / WG_PIXELS;
-    return (int)(parts < 1 ? 1 : parts < tiles ? parts : tiles);
+    return (int)tg_min(tg_max(parts, 1), tiles);
 }
 
 /* Whether this device supports these sizes. */
@@ -104,13 +104,7 @@ size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backwar
 
 /* ---- calls ---- */
 
-template <class F> static tg_status with_channels(const tg_mlp *op, F f) {
-    return channels_of(op) == 64 ? f(std::integral_constant<int, 64>())
-                                 : f(std::integral_constant<int, 128>());
-}
-
 /* The task, with its pieces written. */
-template <int C>
 static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_task *t) {
     *t = {};
     t->batch = (int)op->batch;
@@ -132,56 +126,44 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
     t->dx = static_cast<float *>(op->dx);
     plan_workspace(be, op, backward, t);
     const wide_matrix m = is_lifting(op) ? wide_matrix{t->w2, t->hidden, 1, t->hidden}
-                                         : wide_matrix{t->w1, t->hidden, C, 1};
-    return launch_pdl(be, "weights of a narrow MLP", make_pieces<C>,
-                      cuda_blocks(be, op->hidden * C, 256), 256, 0, m,
-                      const_cast<float *>(t->to_hidden), const_cast<float *>(t->to_wide));
+                                         : wide_matrix{t->w1, t->hidden, (int)op->in, 1};
+    return with_size<64, 128>(channels_of(op), [&](auto c) {
+        constexpr int C = decltype(c)::value;
+        return launch_pdl(be, "weights of a narrow MLP", make_pieces<C>,
+                          cuda_blocks(be, op->hidden * C, 256), 256, 0, m,
+                          const_cast<float *>(t->to_hidden), const_cast<float *>(t->to_wide));
+    });
 }
 
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op) {
-    return with_channels(op, [&](auto channels) {
-        constexpr int C = decltype(channels)::value;
-        narrow_task t;
-        TG_CALL(begin<C>(be, op, false, &t));
-        return narrow_stream<C>(be, is_lifting(op) ? NARROW_LIFT : NARROW_FORWARD, t);
-    });
+    narrow_task t;
+    TG_CALL(begin(be, op, false, &t));
+    return narrow_stream(be, channels_of(op), is_lifting(op) ? NARROW_LIFT : NARROW_FORWARD, t);
 }
 
 /* Adds the blocks' partial sums to the gradients. */
 static tg_status fold(tg_backend *be, const tg_mlp *op, const narrow_task &t, int parts) {
     const bool lifts = is_lifting(op);
     const int hidden = t.hidden, in = (int)op->in, out = (int)op->out;
-    float *dw1 = static_cast<float *>(op->dw1), *dw2 = static_cast<float *>(op->dw2);
-    const auto job = [](const float *partial, int rows, int columns, void *to) {
-        return fold_job{partial, (int64_t)rows * columns, rows, columns, columns,
-                        false,   static_cast<float *>(to)};
-    };
-    fold_jobs jobs = {}, last = {};
-    jobs.job[0] = job(lifts ? t.dnarrow : t.dm, hidden, in, dw1);
-    jobs.job[1] = job(lifts ? t.dm : t.dnarrow, out, hidden, dw2);
-    jobs.job[2] = job(t.db1, 1, hidden, op->db1);
-    jobs.jobs = 3;
-    jobs.parts = parts;
-    last.job[0] = job(t.db2, 1, out, op->db2);
-    last.jobs = 1;
-    last.parts = lifts ? parts * (int)groups_of(op) : parts;
-    for (double &scale : jobs.scale) {
-        scale = op->alpha;
-    }
-    last.scale[0] = op->alpha;
-    TG_CALL(fold_partials(be, jobs));
-    return fold_partials(be, last);
+    const double scale = op->alpha;
+    TG_CALL(fold_partials(be, {{fold_matrix(lifts ? t.dnarrow : t.dm, hidden, in, op->dw1),
+                                fold_matrix(lifts ? t.dm : t.dnarrow, out, hidden, op->dw2),
+                                fold_matrix(t.db1, 1, hidden, op->db1)},
+                               3,
+                               parts,
+                               {scale, scale, scale}}));
+    return fold_partials(be, {{fold_matrix(t.db2, 1, out, op->db2)},
+                              1,
+                              lifts ? parts * (int)groups_of(op) : parts,
+                              {scale}});
 }
 
 /* Weights first: dx may alias x. */
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op) {
-    return with_channels(op, [&](auto channels) {
-        constexpr int C = decltype(channels)::value;
-        const int parts = parts_of(be, op);
-        narrow_task t;
-        TG_CALL(begin<C>(be, op, true, &t));
-        TG_CALL(narrow_weights<C>(be, is_lifting(op), parts, t));
-        TG_CALL(fold(be, op, t, parts));
-        return op->dx ? narrow_stream<C>(be, NARROW_DX, t) : TG_OK;
-    });
+    const int parts = parts_of(be, op);
+    narrow_task t;
+    TG_CALL(begin(be, op, true, &t));
+    TG_CALL(narrow_weights(be, channels_of(op), is_lifting(op), parts, t));
+    TG_CALL(fold(be, op, t, parts));
+    return op->dx ? narrow_stream(be, channels_of(op), NARROW_DX, t) : TG_OK;
 }

@@ -355,6 +355,15 @@ struct fold_jobs {
     double scale[4];
 };
 
+/* Of a matrix of floats or n doubles, without padding. */
+static inline fold_job fold_matrix(const float *partial, int rows, int columns, void *out) {
+    const int64_t stride = (int64_t)rows * columns;
+    return {partial, stride, rows, columns, columns, false, static_cast<float *>(out)};
+}
+static inline fold_job fold_sums(const double *partial, int n, void *out) {
+    return {partial, n, 1, n, n, true, static_cast<float *>(out)};
+}
+
 tg_status fold_partials(tg_backend *be, const fold_jobs &jobs);
 /* The same, but overwrites out. */
 tg_status set_partials(tg_backend *be, const fold_jobs &jobs);
@@ -375,8 +384,8 @@ tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, i
                        int most, const char *what, ARGS... args) {
     int blocks = 0;
     TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, threads));
-    return launch_pdl(be, what, kernel, (unsigned)(blocks < most ? blocks : most),
-                      (unsigned)threads, shared, args...);
+    return launch_pdl(be, what, kernel, (unsigned)tg_min(blocks, most), (unsigned)threads, shared,
+                      args...);
 }
 
 #endif
