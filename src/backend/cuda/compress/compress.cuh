@@ -147,14 +147,6 @@ cuda_plan cuda_plan_sizes(const tg_backend *be, const tg_multimode *modes);
 cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes, const tg_compress *project,
                        const tg_adam *adam, const tg_expand *expand);
 
-static inline int64_t shorter(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static inline int64_t longer(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 static inline char *cuda_plan_at(const cuda_plan *plan, void *workspace, int64_t reals) {
     return static_cast<char *>(workspace) + reals * (int64_t)tg_dtype_size(plan->real);
 }
@@ -308,7 +300,7 @@ template <class N> static inline bool is_whole(const N *elements) {
 
 /* Calls f(std::integral_constant<int, parts>()). */
 template <class F> static inline tg_status with_parts(int parts, F f) {
-    return parts == 2 ? f(std::integral_constant<int, 2>()) : f(std::integral_constant<int, 1>());
+    return with_size<1, 2>(parts, f);
 }
 
 /* ---- index sets ---- */
@@ -328,6 +320,27 @@ struct kept_run {
     uint32_t mask, before;
 };
 
+/* The sum over this lane and those before it, of WIDTH neighbours. */
+template <int WIDTH> static __device__ inline uint32_t sum_up_to(uint32_t own, int lane) {
+    uint32_t sum = own;
+#pragma unroll
+    for (int d = 1; d < WIDTH; d *= 2) {
+        const uint32_t left = __shfl_up_sync(~0u, sum, d, WIDTH);
+        sum += lane >= d ? left : 0;
+    }
+    return sum;
+}
+
+/* `before` and the kept entries of the earlier words of a word's rank block. */
+static __device__ inline uint32_t add_earlier_words(const kept_set &set, int64_t word,
+                                                    uint32_t before) {
+#pragma unroll
+    for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
+        before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
+    }
+    return before;
+}
+
 /* The run that begins at any entry. */
 static __device__ inline kept_run kept_run_at(const kept_set &set, int64_t entry) {
     const int64_t word = entry / 64;
@@ -339,11 +352,7 @@ static __device__ inline kept_run kept_run_at(const kept_set &set, int64_t entry
     }
     uint32_t before = set.ranks[entry / 512];
     before += (uint32_t)__popcll(here & ((UINT64_C(1) << shift) - 1));
-#pragma unroll
-    for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
-        before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
-    }
-    return {(uint32_t)bits, before};
+    return {(uint32_t)bits, add_earlier_words(set, word, before)};
 }
 
 /* A rank block, 512 entries, by a whole warp: lane p < 16 reads its run p. */

@@ -398,8 +398,8 @@ static tg_status form_from_dense(tg_backend *be, const form_call *call,
     src.begin = call->begin * call->unit;
     src.end = src.begin + call->count * call->unit;
     const auto kernel = call->kept ? form_dense<S, O, P, true> : form_dense<S, O, P, false>;
-    kernel<<<walk_blocks(src.begin, src.end), WALK_THREADS, 0, cuda_stream(be)>>>(src, to);
-    return CUDA_LAUNCHED(be, "reading a gradient");
+    return launch_alone(be, "reading a gradient", kernel, walk_blocks(src.begin, src.end),
+                        WALK_THREADS, 0, src, to);
 }
 
 /* More steps per warp spread its setup, which costs about as much as one step; but all
@@ -459,8 +459,7 @@ static tg_status form_from_factors(tg_backend *be, const form_call *call,
     if (call->kept) {
         kernel = plain ? form_factored<S, O, P, true, true> : form_factored<S, O, P, true, false>;
     }
-    kernel<<<blocks, FORM_THREADS, 0, cuda_stream(be)>>>(src, to);
-    return CUDA_LAUNCHED(be, "forming a gradient");
+    return launch_alone(be, "forming a gradient", kernel, blocks, FORM_THREADS, 0, src, to);
 }
 
 template <class S, class O, int P>

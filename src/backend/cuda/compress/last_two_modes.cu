@@ -353,7 +353,7 @@ struct plane_grid {
 static plane_grid grid_of(const cuda_plan *plan, int64_t count) {
     const plane_pass &s = plan->planes;
     const int64_t planes = count * plan->step[1].left;
-    const int64_t across = longer(s.wide, stride_of_tiles(s.tiles));
+    const int64_t across = tg_max(s.wide, stride_of_tiles(s.tiles));
     return {(unsigned)((planes + s.planes_at_once - 1) / s.planes_at_once),
             (size_t)(PLANES_ROWS * across) * sizeof(float), planes};
 }

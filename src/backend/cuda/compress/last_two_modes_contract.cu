@@ -271,11 +271,11 @@ bool cuda_planes_contract_fits(const tg_backend *be, const plane_pass *s) {
 
 tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
     const contract_shape c = shape_of(plan->planes);
-    const int most = (int)longer(last_fragments(c), before_fragments(c));
-    write_fragments<<<(unsigned)((most + 255) / 256), 256, 0, cuda_stream(be)>>>(
-        c, reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
-        last_of(plan, workspace), before_of(plan, workspace));
-    return CUDA_LAUNCHED(be, "laying out factors");
+    const int most = (int)tg_max(last_fragments(c), before_fragments(c));
+    return launch_alone(be, "laying out factors", write_fragments, (unsigned)((most + 255) / 256),
+                        256, 0, c, reader_of(&plan->step[0].factor),
+                        reader_of(&plan->step[1].factor), last_of(plan, workspace),
+                        before_of(plan, workspace));
 }
 
 tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -284,7 +284,7 @@ tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, v
     const int64_t planes = count * plan->step[1].left;
     const int threads = CONTRACT_WARPS / c.crew * c.crew * 32;
     return launch_alone(be, "contracting two modes", kernel_of(c),
-                        (unsigned)shorter(planes, cuda_state_of(be)->processors), threads,
+                        (unsigned)tg_min(planes, cuda_state_of(be)->processors), threads,
                         (size_t)shared_bytes(c), plan->planes, c, planes, (int)plan->view.ld,
                         static_cast<const float *>(in), last_of(plan, workspace),
                         before_of(plan, workspace), static_cast<float *>(out));

@@ -42,7 +42,7 @@ static int64_t last_size(const plane_pass *s) {
 int64_t cuda_planes_size(const plane_pass *s) {
     const int64_t forward = (int64_t)core_tiles(s) * 16 * 2 * s->rows;
     const int64_t back = (int64_t)s->rows * round_up(2 * s->r2, 8);
-    return last_size(s) + longer(forward, back);
+    return last_size(s) + tg_max(forward, back);
 }
 
 /* ---- fragments ---- */
@@ -105,9 +105,9 @@ tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forwar
         (unsigned)(round_up(last_count > before_count ? last_count : before_count, THREADS) /
                    THREADS);
     const auto kernel = forward ? write_fragments<true> : write_fragments<false>;
-    kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(
-        s, reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor), last_count,
-        before_count, const_cast<float2 *>(cuda_planes_last(plan, workspace)),
-        const_cast<float4 *>(cuda_planes_before(plan, workspace)));
-    return CUDA_LAUNCHED(be, "laying out factors");
+    return launch_alone(be, "laying out factors", kernel, blocks, THREADS, 0, s,
+                        reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
+                        last_count, before_count,
+                        const_cast<float2 *>(cuda_planes_last(plan, workspace)),
+                        const_cast<float4 *>(cuda_planes_before(plan, workspace)));
 }

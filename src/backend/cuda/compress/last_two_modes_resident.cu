@@ -129,7 +129,7 @@ static tg_status write_factors(tg_backend *be, const cuda_plan *plan, void *work
     const resident_layout at = layout_of<IN>(plan->planes, false);
     const int last_count = at.before / (int)sizeof(typename IN::last);
     const int before_count = (at.teams - at.before) / (int)sizeof(typename IN::before);
-    const unsigned blocks = (unsigned)((longer(last_count, before_count) + 255) / 256);
+    const unsigned blocks = (unsigned)((tg_max(last_count, before_count) + 255) / 256);
     return launch_pdl(be, "laying out factors", write_fragments<IN>, blocks, 256, 0, plan->planes,
                       reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
                       last_count, before_count, last_of<IN>(plan, workspace),
@@ -199,12 +199,7 @@ static __device__ inline void find_kept(const plane_team &team, int64_t begin, i
         const int from = min(block, blocks - 1);
         const uint32_t mask = (uint32_t)(words[8 * from + run / 2] >> (run % 2 * 32));
         const uint32_t own = (uint32_t)__popc(mask);
-        uint32_t sum = own;
-#pragma unroll
-        for (int d = 1; d < 16; d *= 2) {
-            const uint32_t left = __shfl_up_sync(~0u, sum, d, 16);
-            sum += run >= d ? left : 0;
-        }
+        const uint32_t sum = sum_up_to<16>(own, run);
         if (block < blocks) {
             found[16 * block + run] = {mask, ranks[block] + sum - own};
         }
@@ -552,7 +547,7 @@ static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *works
             is_whole(reinterpret_cast<number<O, REALS_PER_ACCESS<O>> *>(call->out))};
     return launch_if_early(be, "expanding two modes", plan->chained,
                            kernel_of<O, IN>(s, kept, rounds),
-                           (unsigned)shorter(wanted, planes_at_once / TEAMS), threads_of(s),
+                           (unsigned)tg_min(wanted, planes_at_once / TEAMS), threads_of(s),
                            (size_t)shared_bytes<IN>(s, kept), task);
 }
 

@@ -71,9 +71,6 @@ tg_status cuda_set_stream(tg_backend *be, cudaStream_t stream); /* device.cu */
 tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, int line,
                      const char *what);
 
-/* After a kernel launch. */
-#define CUDA_LAUNCHED(be, what) CUDA_CHECK((be), cudaGetLastError(), (what))
-
 /* The same for the libraries. */
 #define BLAS_CHECK(be, call, what) cuda_check_blas((be), (call), __FILE__, __LINE__, (what))
 tg_status cuda_check_blas(const tg_backend *be, cublasStatus_t error, const char *file, int line,

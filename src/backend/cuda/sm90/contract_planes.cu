@@ -115,12 +115,7 @@ struct plane_runs {
     __device__ kept_run find(int64_t begin, int entries, int warp, int lane) const {
         const int before = -place_of(begin, warp, lane), left = before + entries;
         const uint32_t own = (uint32_t)__popc(mask);
-        uint32_t sum = own;
-#pragma unroll
-        for (int d = 1; d < 16; d *= 2) {
-            const uint32_t more = __shfl_up_sync(~0u, sum, d, 16);
-            sum += lane % 16 >= d ? more : 0;
-        }
+        const uint32_t sum = sum_up_to<16>(own, lane % 16);
         /* of other planes */
         const uint32_t low = before >= 32 ? ~0u : before > 0 ? (1u << before) - 1 : 0;
         const uint32_t high = left >= 32 ? 0 : left > 0 ? ~0u << left : ~0u;

@@ -103,10 +103,7 @@ static __device__ inline kept_row find_row(const kept_set &set, int64_t entry, i
     const uint64_t last = word + 2 < set.count ? set.words[word + 2] : 0;
     uint32_t before = set.ranks[entry / 512];
     before += (uint32_t)__popcll(here & ((UINT64_C(1) << shift) - 1));
-#pragma unroll
-    for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
-        before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
-    }
+    before = add_earlier_words(set, word, before);
     uint64_t low = here >> shift, high = next >> shift;
     low |= shift ? next << (64 - shift) : 0;
     high |= shift ? last << (64 - shift) : 0;
