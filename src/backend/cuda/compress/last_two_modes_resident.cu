@@ -492,29 +492,27 @@ static int threads_of(const plane_pass &s) {
     return TEAMS * (s.rows / ROWS_PER_WARP) * 32;
 }
 
-/* Blocks that run at once, 0 if none fits. */
+/* Planes that run at once with kept entries, which take more room; 0 if none fits. */
 template <class O, class IN>
-static int64_t count_blocks(const tg_backend *be, const plane_pass &s, bool kept, bool rounds) {
-    const int shared = shared_bytes<IN>(s, kept);
-    const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, kept, rounds));
+static int64_t count_planes(const tg_backend *be, const plane_pass &s, bool rounds) {
+    const int shared = shared_bytes<IN>(s, true);
+    const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, true, rounds));
     int blocks = 0;
     const bool fits = shared <= cuda_state_of(be)->max_shared &&
                       cuda_allow_shared(be, kernel, (size_t)shared) == TG_OK &&
                       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(s),
                                                                     (size_t)shared) == cudaSuccess;
-    return fits ? (int64_t)blocks * cuda_state_of(be)->processors : 0;
+    return fits ? TEAMS * (int64_t)blocks * cuda_state_of(be)->processors : 0;
 }
 
 int64_t cuda_planes_resident(const tg_backend *be, const plane_pass *s, tg_storage store,
                              bool rounds) {
-    const bool kept = true; /* the factors' fragments do not depend on it */
     if (s->tiles == 0 || s->rows > max_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
-    return TEAMS * (store == TG_STORE_BF16
-                        ? count_blocks<__nv_bfloat16, in_tf32>(be, *s, kept, rounds)
-                    : store == TG_STORE_F16 ? count_blocks<__half, in_tf32>(be, *s, kept, rounds)
-                                            : count_blocks<float, in_tf32>(be, *s, kept, rounds));
+    return store == TG_STORE_BF16  ? count_planes<__nv_bfloat16, in_tf32>(be, *s, rounds)
+           : store == TG_STORE_F16 ? count_planes<__half, in_tf32>(be, *s, rounds)
+                                   : count_planes<float, in_tf32>(be, *s, rounds);
 }
 
 int64_t cuda_planes_resident_half(const tg_backend *be, const plane_pass *s, tg_storage store,
@@ -522,10 +520,9 @@ int64_t cuda_planes_resident_half(const tg_backend *be, const plane_pass *s, tg_
     if (s->tiles != 3 || s->rows > max_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
-    return TEAMS * (store == TG_STORE_BF16
-                        ? count_blocks<__nv_bfloat16, in_f16>(be, *s, true, rounds)
-                    : store == TG_STORE_FULL ? count_blocks<float, in_f16>(be, *s, true, rounds)
-                                             : 0);
+    return store == TG_STORE_BF16   ? count_planes<__nv_bfloat16, in_f16>(be, *s, rounds)
+           : store == TG_STORE_FULL ? count_planes<float, in_f16>(be, *s, rounds)
+                                    : 0;
 }
 
 template <class O, class IN>

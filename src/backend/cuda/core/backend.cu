@@ -3,7 +3,6 @@
  * Starts empty, unlike the cpu backend, which starts from ref: ref's loops run on the host and
  * cannot read device pointers. */
 #include "backend/cuda/nn/nn.cuh"
-#include "backend/cuda/sm90/block.cuh"
 
 tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, int line,
                      const char *what) {
@@ -44,11 +43,11 @@ bool cuda_workspace(tg_backend *be, const tg_query *query, size_t *bytes) {
         return cuda_block_back_workspace(be, query->block_back, bytes);
     }
     *bytes = query->compress ? cuda_compress_workspace(be, query->compress)
-             : query->skip   ? cuda_skip_workspace(be, query->skip, query->skip->backward)
-             : query->mlp    ? cuda_mlp_workspace(be, query->mlp, query->mlp->backward)
-             : query->gno    ? cuda_gno_workspace(be, query->gno, query->gno->backward)
+             : query->skip   ? cuda_skip_workspace(be, query->skip)
+             : query->mlp    ? cuda_mlp_workspace(be, query->mlp)
+             : query->gno    ? cuda_gno_workspace(query->gno)
              : query->neighbours
-                 ? cuda_neighbours_bytes(be, query->neighbours->points, query->neighbours->queries)
+                 ? cuda_neighbours_bytes(query->neighbours->points, query->neighbours->queries)
                  : 0;
     return query->two_modes ? cuda_two_modes_supports(be, query->two_modes)
            : query->mapped  ? cuda_mapped_supports(be, query->mapped)

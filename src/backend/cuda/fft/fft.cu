@@ -15,7 +15,6 @@
 #include "backend/cuda/fft/fft.cuh"
 
 #include "backend/cuda/fft/butterfly.cuh"
-#include "backend/cuda/sm90/block.cuh"
 
 enum {
     CHUNK_BYTES = 64 << 20, /* of workspace, unless one image needs more */

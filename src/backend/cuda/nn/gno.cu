@@ -257,19 +257,19 @@ static bool has_df(const tg_gno_sizes &s) {
 }
 
 /* Bytes per edge in the matrices of a chunk. */
-static int64_t edge_bytes(const tg_gno_sizes &s, const tg_gno *op, bool backward) {
-    int64_t numbers = 1 + s.width[0] + (backward ? 2 : 1) * op->config->out_channels;
+static int64_t edge_bytes(const tg_gno_sizes &s, const tg_gno *op) {
+    int64_t numbers = 1 + s.width[0] + (op->backward ? 2 : 1) * op->config->out_channels;
     for (int l = 1; l < s.layers; l++) {
-        numbers += (backward ? 2 : 1) * s.width[l];
+        numbers += (op->backward ? 2 : 1) * s.width[l];
     }
-    numbers += backward && s.reads_values ? op->config->in_channels : 0;
+    numbers += op->backward && s.reads_values ? op->config->in_channels : 0;
     return numbers * (int64_t)tg_dtype_size(op->dtype) +
-           (backward ? 5 : 2) * (int64_t)sizeof(int32_t);
+           (op->backward ? 5 : 2) * (int64_t)sizeof(int32_t);
 }
 
 /* Number of edges per chunk: limited by a budget and by how many can exist. */
-static int64_t chunk_of(const tg_gno_sizes &s, const tg_gno *op, bool backward) {
-    const int64_t budget = 64 << 20, fit = budget / edge_bytes(s, op, backward) / 64 * 64;
+static int64_t chunk_of(const tg_gno_sizes &s, const tg_gno *op) {
+    const int64_t budget = 64 << 20, fit = budget / edge_bytes(s, op) / 64 * 64;
     const double all = (double)op->points * (double)op->queries;
     const int64_t most = tg_max(tg_min(fit, 1 << 20), 64);
     return (double)most < all ? most : (int64_t)all < 1 ? 1 : (int64_t)all;
@@ -283,7 +283,7 @@ static cudaError_t sort_edges(void *temporary, size_t *bytes, const int32_t *pla
 }
 
 /* Lays out the workspace; returns its bytes. */
-template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_work<R> *w) {
+template <class R> static size_t lay_out(const tg_gno *op, gno_work<R> *w) {
     char *const base = static_cast<char *>(op->workspace); /* NULL: only its size is wanted */
     size_t used = 0;
     const auto take = [&](int64_t count, size_t size) {
@@ -299,7 +299,7 @@ template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_wo
     w->sizes = tg_gno_sizes_of(op->config, op->has_values);
     const tg_gno_sizes &s = w->sizes;
     w->samples = s.reads_values ? 1 : op->batch;
-    w->most = chunk_of(s, op, backward);
+    w->most = chunk_of(s, op);
     w->chunk.query = indices(w->most);
     w->chunk.place = indices(w->most);
     w->chunk.weight = numbers(w->most);
@@ -307,9 +307,9 @@ template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_wo
     w->kernel = numbers(w->most * op->config->out_channels);
     for (int l = 1; l < s.layers; l++) {
         w->layer[l] = numbers(w->most * s.width[l]);
-        w->slope[l] = backward ? numbers(w->most * s.width[l]) : NULL;
+        w->slope[l] = op->backward ? numbers(w->most * s.width[l]) : NULL;
     }
-    if (!backward) {
+    if (!op->backward) {
         return used;
     }
     for (int l = 0; l < s.layers; l++) {
@@ -422,7 +422,7 @@ template <class R> static bool next_chunk(const tg_gno *op, gno_work<R> *w) {
 
 template <class R> static tg_status forward(tg_backend *be, const tg_gno *op) {
     gno_work<R> w;
-    lay_out<R>(op, false, &w);
+    lay_out<R>(op, &w);
     const int64_t outputs = op->config->out_channels * op->queries;
     TG_CALL(cuda_clear(be, op->y, (size_t)(op->batch * outputs) * sizeof(R),
                        "clearing the output of a graph kernel"));
@@ -524,7 +524,7 @@ static tg_status finish_df(tg_backend *be, const tg_gno *op, const gno_work<R> &
 
 template <class R> static tg_status backward(tg_backend *be, const tg_gno *op) {
     gno_work<R> w;
-    lay_out<R>(op, true, &w);
+    lay_out<R>(op, &w);
     const cudaStream_t stream = cuda_stream(be);
     const bool wants_df = op->df && has_df(w.sizes);
     const int64_t values = op->has_values ? op->config->in_channels * op->points : 0;
@@ -555,14 +555,12 @@ template <class R> static tg_status backward(tg_backend *be, const tg_gno *op) {
 
 /* ---- the slots ---- */
 
-size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
-    (void)be;
+size_t cuda_gno_workspace(const tg_gno *op) {
     tg_gno sizes = *op;
     sizes.workspace = NULL;
     gno_work<float> narrow;
     gno_work<double> wide;
-    return op->dtype == TG_F64 ? lay_out(&sizes, backward, &wide)
-                               : lay_out(&sizes, backward, &narrow);
+    return op->dtype == TG_F64 ? lay_out(&sizes, &wide) : lay_out(&sizes, &narrow);
 }
 
 tg_status cuda_gno(tg_backend *be, const tg_gno *op) {

@@ -16,27 +16,26 @@ template <class R> struct mlp_matrices {
     R *dh;                 /* (hidden, n); backward */
 };
 
-static int64_t rows_of(const tg_mlp *op, bool backward) {
-    return op->in + op->out + (backward ? 3 : 1) * op->hidden;
+static int64_t rows_of(const tg_mlp *op) {
+    return op->in + op->out + (op->backward ? 3 : 1) * op->hidden;
 }
 
-static column_tiles tiles_of(const tg_mlp *op, bool backward) {
-    return column_tiles_of(op, rows_of(op, backward));
+static column_tiles tiles_of(const tg_mlp *op) {
+    return column_tiles_of(op, rows_of(op));
 }
 
-static size_t columns_workspace(const tg_mlp *op, bool backward) {
-    const int64_t sums = backward ? (op->hidden + op->out) * SUM_PARTS : 0;
+static size_t columns_workspace(const tg_mlp *op) {
+    const int64_t sums = op->backward ? (op->hidden + op->out) * SUM_PARTS : 0;
     return (size_t)sums * sizeof(double) +
-           (size_t)(rows_of(op, backward) * tiles_of(op, backward).width) *
-               tg_dtype_size(op->dtype);
+           (size_t)(rows_of(op) * tiles_of(op).width) * tg_dtype_size(op->dtype);
 }
 
-template <class R> static mlp_matrices<R> matrices_of(const tg_mlp *op, bool backward) {
-    const int64_t n = tiles_of(op, backward).width;
+template <class R> static mlp_matrices<R> matrices_of(const tg_mlp *op) {
+    const int64_t n = tiles_of(op).width;
     mlp_matrices<R> m = {};
     m.sums1 = static_cast<double *>(op->workspace);
-    m.sums2 = m.sums1 + (backward ? op->hidden * SUM_PARTS : 0);
-    m.u = reinterpret_cast<R *>(m.sums2 + (backward ? op->out * SUM_PARTS : 0));
+    m.sums2 = m.sums1 + (op->backward ? op->hidden * SUM_PARTS : 0);
+    m.u = reinterpret_cast<R *>(m.sums2 + (op->backward ? op->out * SUM_PARTS : 0));
     m.h = m.u + op->in * n;
     m.f = m.h + op->hidden * n;
     m.slope = m.f + op->out * n; /* from here on backward only */
@@ -135,8 +134,8 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
 /* ---- all tiles; T: double or float, by which the storage types are chosen ---- */
 
 template <class R> static tg_status forward_columns(tg_backend *be, const tg_mlp *op) {
-    const column_tiles tiles = tiles_of(op, false);
-    const mlp_matrices<R> m = matrices_of<R>(op, false);
+    const column_tiles tiles = tiles_of(op);
+    const mlp_matrices<R> m = matrices_of<R>(op);
     for (column_tile t = {}; next_tile(tiles, &t);) {
         column_matrix<const R> u = {};
         TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
@@ -170,8 +169,8 @@ static tg_status output_gradient(tg_backend *be, const tg_mlp *op, const column_
 }
 
 template <class R> static tg_status backward_columns(tg_backend *be, const tg_mlp *op) {
-    const column_tiles tiles = tiles_of(op, true);
-    const mlp_matrices<R> m = matrices_of<R>(op, true);
+    const column_tiles tiles = tiles_of(op);
+    const mlp_matrices<R> m = matrices_of<R>(op);
     bool first = true;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         column_matrix<const R> u = {};
@@ -197,11 +196,11 @@ template <class R> static tg_status backward_columns(tg_backend *be, const tg_ml
 
 /* ---- the slots ---- */
 
-size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    const size_t sizes[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
-                            mlp_narrow_workspace(be, op, backward),
-                            backward ? mlp_channel_workspace(be, op) : 0,
-                            backward ? mlp_tile_workspace(be, op) : 0};
+size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op) {
+    const size_t sizes[] = {columns_workspace(op), mlp_single_workspace(op),
+                            mlp_narrow_workspace(be, op),
+                            op->backward ? mlp_channel_workspace(be, op) : 0,
+                            op->backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;
     for (size_t bytes : sizes) {
         most = tg_max_size(most, bytes);
@@ -245,17 +244,17 @@ static const struct {
      {forward_by_columns, backward_by_columns}},
 };
 
-static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
+static mlp_path path_of(const tg_backend *be, const tg_mlp *op) {
     if (!may_use_special_kernel(op)) {
         return COLUMNS;
     }
-    if (backward && op->x_quantized) { /* rejected earlier by the workspace slot */
+    if (op->backward && op->x_quantized) { /* rejected earlier by the workspace slot */
         return CHANNELS;
     }
-    return mlp_narrow_supports(be, op, backward)      ? NARROW
-           : backward && mlp_channel_supports(be, op) ? CHANNELS
-           : mlp_single_supports(op)                  ? ONE_OUTPUT
-           : (backward ? mlp_tile_backward_supports(be, op) : mlp_tile_forward_supports(be, op))
+    return mlp_narrow_supports(be, op)                    ? NARROW
+           : op->backward && mlp_channel_supports(be, op) ? CHANNELS
+           : mlp_single_supports(op)                      ? ONE_OUTPUT
+           : (op->backward ? mlp_tile_backward_supports(be, op) : mlp_tile_forward_supports(be, op))
                ? TILES
                : COLUMNS;
 }
@@ -265,7 +264,7 @@ tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
     if (is_empty(op)) {
         return TG_OK;
     }
-    const auto &path = paths[path_of(be, op, op->backward)];
+    const auto &path = paths[path_of(be, op)];
     tg_path_report_mlp(be, op, op->backward, {path.name, path.kernels[op->backward]});
     return path.run[op->backward](be, op);
 }

@@ -27,8 +27,8 @@ static column_tiles tiles_of(const tg_mlp *op) {
     return column_tiles_of(op, op->in + op->hidden + 1);
 }
 
-static int64_t sums_of(const tg_mlp *op, bool backward) {
-    return backward ? 2 * op->hidden * CHANNEL_PARTS + SUM_PARTS : 0;
+static int64_t sums_of(const tg_mlp *op) {
+    return op->backward ? 2 * op->hidden * CHANNEL_PARTS + SUM_PARTS : 0;
 }
 
 bool mlp_single_supports(const tg_mlp *op) {
@@ -36,20 +36,20 @@ bool mlp_single_supports(const tg_mlp *op) {
 }
 
 /* Does not depend on the dropout, which may change between calls. */
-size_t mlp_single_workspace(const tg_mlp *op, bool backward) {
+size_t mlp_single_workspace(const tg_mlp *op) {
     const int64_t numbers = (op->in + op->hidden + 1) * tiles_of(op).width;
-    return op->out == 1 ? (size_t)sums_of(op, backward) * sizeof(double) +
-                              (size_t)numbers * tg_dtype_size(op->dtype)
-                        : 0;
+    return op->out == 1
+               ? (size_t)sums_of(op) * sizeof(double) + (size_t)numbers * tg_dtype_size(op->dtype)
+               : 0;
 }
 
-template <class R> static single_matrices<R> matrices_of(const tg_mlp *op, bool backward) {
+template <class R> static single_matrices<R> matrices_of(const tg_mlp *op) {
     const int64_t n = tiles_of(op).width;
     single_matrices<R> m = {};
     m.db1 = static_cast<double *>(op->workspace);
     m.dw2 = m.db1 + op->hidden * CHANNEL_PARTS;
     m.db2 = m.dw2 + op->hidden * CHANNEL_PARTS;
-    m.p = reinterpret_cast<R *>(m.db1 + sums_of(op, backward));
+    m.p = reinterpret_cast<R *>(m.db1 + sums_of(op));
     m.u = m.p + op->hidden * n;
     m.f = m.u + op->in * n;
     return m;
@@ -185,7 +185,7 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
 
 template <class R> static tg_status forward_tiles(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op);
-    const single_matrices<R> m = matrices_of<R>(op, false);
+    const single_matrices<R> m = matrices_of<R>(op);
     for (column_tile t = {}; next_tile(tiles, &t);) {
         column_matrix<const R> u = {};
         TG_CALL(hidden_of<R>(be, op, t, m, &u));
@@ -229,7 +229,7 @@ static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_
 
 template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op);
-    const single_matrices<R> m = matrices_of<R>(op, true);
+    const single_matrices<R> m = matrices_of<R>(op);
     bool first = true;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         column_matrix<const R> u = {};

@@ -59,8 +59,7 @@ static size_t lay_out(int64_t points, int64_t queries, char *base, sort_workspac
     return used;
 }
 
-size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries) {
-    (void)be;
+size_t cuda_neighbours_bytes(int64_t points, int64_t queries) {
     sort_workspace room;
     return tg_neighbours_bytes(points, queries) + lay_out(points, queries, NULL, &room);
 }

@@ -9,13 +9,15 @@
 #include "base/rng_math.h"
 
 /* For the workspace slot: bytes, and whether a kernel supports the sizes. */
-size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward);
-size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward);
-size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward);
-size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries);
+size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op);
+size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op);
+size_t cuda_gno_workspace(const tg_gno *op);
+size_t cuda_neighbours_bytes(int64_t points, int64_t queries);
 bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op);
 bool cuda_two_modes_supports(tg_backend *be, const tg_two_modes *op);
 bool cuda_mapped_supports(tg_backend *be, const tg_mapped *op);
+bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes);
+bool cuda_block_back_workspace(tg_backend *be, const tg_block_back *op, size_t *bytes);
 
 /* Linear skips and MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tile_forward.cu), for
  * supported shapes: whether a call is supported, the calls, and the workspace of backward. */
@@ -32,14 +34,14 @@ size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op);
 /* MLPs with one output (mlp_single.cu): whether a call is supported, and its workspace, 0 if these
  * sizes never are. */
 bool mlp_single_supports(const tg_mlp *op);
-size_t mlp_single_workspace(const tg_mlp *op, bool backward);
+size_t mlp_single_workspace(const tg_mlp *op);
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op);
 
 /* MLPs with one output or few inputs on GPUs of compute capability 9.0 (sm90/narrow_mlp.cu), for
  * f32 in TF32. */
-bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op, bool backward);
-size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
+bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op);
+size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op);
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op);
 

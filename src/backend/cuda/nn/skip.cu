@@ -395,11 +395,11 @@ template <class T> static tg_status backward_columns(tg_backend *be, const tg_sk
 
 /* ---- the slots ---- */
 
-size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
+size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op) {
     if (op->kind != TG_SKIP_MAP_LINEAR) {
         return 0;
     }
-    return tg_max_size(columns_workspace(op), backward ? skip_tile_workspace(be, op) : 0);
+    return tg_max_size(columns_workspace(op), op->backward ? skip_tile_workspace(be, op) : 0);
 }
 
 static bool is_empty(const tg_skip *op) {

@@ -420,7 +420,7 @@ static tg_status cuda_two_modes_backward(tg_backend *be, const tg_two_modes *op)
     const size_t shared = BACK_SIZE * sizeof(float2);
     float *sums = static_cast<float *>(cuda_state_of(be)->blas_workspace);
     int blocks = 0;
-    TG_CALL(tensor_blocks(be, (const void *)two_modes_backward, shared, &blocks, BACK_THREADS));
+    TG_CALL(tensor_blocks(be, (const void *)two_modes_backward, shared, BACK_THREADS, &blocks));
     const int64_t room = CUDA_BLAS_BYTES / (sums_size(s) * (int64_t)sizeof(float2));
     const int64_t most = op->planes < room ? op->planes : room;
     const int used = blocks < most ? blocks : (int)most;

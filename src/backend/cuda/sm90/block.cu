@@ -1,15 +1,12 @@
 /* Fourier neural operator blocks in one kernel, and the backward pass through their sums: which
  * calls are supported, and the launches. The inverse transform runs along all dimensions but the
  * last here, and along the last one in the kernel (block_kernel.cuh, block_skips_kernel.cuh). */
-#include "backend/cuda/sm90/block.cuh"
-
 #include "backend/cuda/fft/fft.cuh"
 #include "backend/cuda/sm90/block_kernel.cuh"
 #include "backend/cuda/sm90/block_skips_kernel.cuh"
 #include "backend/cuda/tile/stage.cuh"
 
 extern "C" {
-#include "backend/check.h"
 #include "tensor/element.h"
 }
 

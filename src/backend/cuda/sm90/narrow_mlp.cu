@@ -63,23 +63,23 @@ static bool fits(const tg_backend *be, const tg_mlp *op) {
            op->y_store == TG_STORE_FULL && cuda_state_of(be)->is_hopper;
 }
 
-bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op, bool backward) {
-    const void *const arrays[] = {op->x, backward ? op->dy : op->y, backward ? op->dx : NULL};
+bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op) {
+    const void *const arrays[] = {op->x, op->backward ? op->dy : op->y,
+                                  op->backward ? op->dx : NULL};
     bool takes = fits(be, op) && op->act == TG_ACT_NONE && op->dropout == 0.0;
     for (const void *array : arrays) {
         takes = takes && (uintptr_t)array % 16 == 0;
     }
     if (is_lifting(op)) {
-        takes = takes && (backward ? !op->dx : op->beta == 0.0 && !op->add && !op->activated);
+        takes = takes && (op->backward ? !op->dx : op->beta == 0.0 && !op->add && !op->activated);
     }
     return takes;
 }
 
 /* Assigns the workspace and returns its bytes. Forward and a lifting backward need only one kind of
  * pieces. */
-static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, bool backward,
-                             narrow_task *t) {
-    const int64_t c = channels_of(op), parts = backward ? parts_of(be, op) : 0;
+static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, narrow_task *t) {
+    const int64_t c = channels_of(op), parts = op->backward ? parts_of(be, op) : 0;
     float *const room = static_cast<float *>(op->workspace); /* NULL: only its size is wanted */
     int64_t used = 0;
     const auto take = [&](int64_t numbers) {
@@ -87,8 +87,8 @@ static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, bool backwa
         used += numbers;
         return at;
     };
-    t->to_hidden = backward || !is_lifting(op) ? take(op->hidden * c) : NULL;
-    t->to_wide = backward != is_lifting(op) ? take(op->hidden * c) : NULL;
+    t->to_hidden = op->backward || !is_lifting(op) ? take(op->hidden * c) : NULL;
+    t->to_wide = op->backward != is_lifting(op) ? take(op->hidden * c) : NULL;
     t->dm = take(parts * op->hidden * c);
     t->db1 = take(parts * op->hidden);
     t->dnarrow = take(parts * op->hidden * (is_lifting(op) ? op->in : 1));
@@ -97,15 +97,15 @@ static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, bool backwa
 }
 
 /* An upper bound for all calls: dropout and activations may differ between calls. */
-size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward) {
+size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op) {
     narrow_task t = {};
-    return fits(be, op) ? plan_workspace(be, op, backward, &t) : 0;
+    return fits(be, op) ? plan_workspace(be, op, &t) : 0;
 }
 
 /* ---- calls ---- */
 
 /* The task, with its pieces written. */
-static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_task *t) {
+static tg_status begin(tg_backend *be, const tg_mlp *op, narrow_task *t) {
     *t = {};
     t->batch = (int)op->batch;
     t->hidden = (int)op->hidden;
@@ -124,7 +124,7 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
     t->y = static_cast<float *>(op->y);
     t->activated = static_cast<float *>(op->activated);
     t->dx = static_cast<float *>(op->dx);
-    plan_workspace(be, op, backward, t);
+    plan_workspace(be, op, t);
     const wide_matrix m = is_lifting(op) ? wide_matrix{t->w2, t->hidden, 1, t->hidden}
                                          : wide_matrix{t->w1, t->hidden, (int)op->in, 1};
     return with_size<64, 128>(channels_of(op), [&](auto c) {
@@ -137,7 +137,7 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
 
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op) {
     narrow_task t;
-    TG_CALL(begin(be, op, false, &t));
+    TG_CALL(begin(be, op, &t));
     return narrow_stream(be, channels_of(op), is_lifting(op) ? NARROW_LIFT : NARROW_FORWARD, t);
 }
 
@@ -162,7 +162,7 @@ static tg_status fold(tg_backend *be, const tg_mlp *op, const narrow_task &t, in
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op) {
     const int parts = parts_of(be, op);
     narrow_task t;
-    TG_CALL(begin(be, op, true, &t));
+    TG_CALL(begin(be, op, &t));
     TG_CALL(narrow_weights(be, channels_of(op), is_lifting(op), parts, t));
     TG_CALL(fold(be, op, t, parts));
     return op->dx ? narrow_stream(be, channels_of(op), NARROW_DX, t) : TG_OK;

@@ -372,8 +372,8 @@ tg_status set_partials(tg_backend *be, const fold_jobs &jobs);
 
 /* Lets the kernel have that much shared memory; *blocks: number that run concurrently on the
  * device. */
-tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
-                        int threads = TENSOR_THREADS);
+tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int threads,
+                        int *blocks);
 
 /* Whether the device has TF32 tensor cores and `shared` bytes per block. */
 bool tensor_fits(const tg_backend *be, size_t shared);
@@ -383,7 +383,7 @@ template <class... ARGS>
 tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, int threads,
                        int most, const char *what, ARGS... args) {
     int blocks = 0;
-    TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, threads));
+    TG_CALL(tensor_blocks(be, (const void *)kernel, shared, threads, &blocks));
     return launch_pdl(be, what, kernel, (unsigned)tg_min(blocks, most), (unsigned)threads, shared,
                       args...);
 }
