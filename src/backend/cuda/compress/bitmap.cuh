@@ -35,6 +35,4 @@ tg_status cuda_rank(tg_backend *be, const tg_bitmap *bitmap, uint64_t *partials,
 
 tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
 
-void cuda_fill_select(tg_backend_ops *ops); /* top_k.cu */
-
 #endif

@@ -25,7 +25,7 @@ static tg_status project_streamed(tg_backend *be, const tg_compress *op, const c
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
     TG_CALL(cuda_plan_factors(be, &chain, true, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += plan->large_chunk) {
-        const int64_t count = shorter(plan->large_chunk, plan->dim0 - begin);
+        const int64_t count = tg_min(plan->large_chunk, plan->dim0 - begin);
         char *now = cuda_plan_large_state(plan, op->workspace, 1, begin);
         chain.apart =
             begin > 0 && plan->steps > 2; /* mode 1 of the previous chunk reads another state */
@@ -58,7 +58,7 @@ static int64_t fits_in_place(const tg_backend *, const tg_compress *op, const cu
         return 0;
     }
     const int64_t room = (plan->middle - plan->buffer[0]) / plan->state[2];
-    return plan->steps == 2 ? plan->dim0 : shorter(room, plan->dim0);
+    return plan->steps == 2 ? plan->dim0 : tg_min(room, plan->dim0);
 }
 
 static tg_status project_in_place(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
@@ -67,7 +67,7 @@ static tg_status project_in_place(tg_backend *be, const tg_compress *op, const c
     cuda_plan chain = *plan;
     TG_CALL(cuda_plan_factors(be, plan, true, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += most) {
-        const int64_t count = shorter(most, plan->dim0 - begin);
+        const int64_t count = tg_min(most, plan->dim0 - begin);
         const char *in =
             static_cast<const char *>(op->source.dense) + begin * plan->unit * entry_size;
         char *end = cuda_plan_state(plan, op->workspace, plan->steps, begin);
@@ -93,7 +93,7 @@ static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const c
     TG_CALL(cuda_plan_factors(be, plan, true, op->workspace));
     TG_CALL(cuda_sm90_mode_one_runs(be, op, &chain));
     for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
-        const int64_t count = shorter(chunk, plan->dim0 - begin);
+        const int64_t count = tg_min(chunk, plan->dim0 - begin);
         TG_CALL(cuda_sm90_form_mode_one(be, op, &chain, begin, count, planes));
         TG_CALL(cuda_sm90_contract(be, &formed, &chain, begin, count, false, true, planes,
                                    cuda_plan_state(plan, op->workspace, plan->steps, begin)));
@@ -134,7 +134,7 @@ static tg_status project_chunks(tg_backend *be, const tg_compress *op, const cud
         TG_CALL(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
     }
     for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
-        const int64_t count = shorter(chunk, plan->dim0 - begin);
+        const int64_t count = tg_min(chunk, plan->dim0 - begin);
         char *now = cuda_plan_state(plan, op->workspace, 0, begin);
         if (ready) {
             now = static_cast<char *>(const_cast<void *>(op->source.dense)) +
@@ -296,8 +296,8 @@ tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     return project(be, op, &plan);
 }
 
-static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, const tg_adam *adam,
-                                      const tg_expand *back) {
+tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, const tg_adam *adam,
+                               const tg_expand *back) {
     TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
     TG_CALL(tg_check_adam(be->ctx, adam));
     TG_CALL(cuda_check_modes(be, "expand", back->modes.dtype, back->out_store));
@@ -315,12 +315,4 @@ static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, con
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes) {
     const cuda_plan plan = cuda_plan_sizes(be, modes);
     return (size_t)plan.size * tg_dtype_size(plan.real);
-}
-
-void cuda_fill_compress(tg_backend_ops *ops) {
-    ops->compress = cuda_compress;
-    ops->expand = cuda_expand;
-    ops->step_compressed = cuda_step_compressed;
-    ops->sample = cuda_sample;
-    ops->grad_dense = cuda_grad_dense;
 }

@@ -102,7 +102,7 @@ struct cuda_plan {
     cuda_step step[TG_MAX_NDIM];
     int64_t state[TG_MAX_NDIM + 1]; /* reals per index of mode 0 before step q */
     bool split;                     /* own kernels multiply f32 numbers as sums of two in TF32 */
-    cuda_planes planes;           /* steps 0 and 1 in one pass, without storing the state between */
+    plane_pass planes;            /* steps 0 and 1 in one pass, without storing the state between */
     cuda_planes_kernel contracts; /* the kernel of that pass in a projection */
     int64_t resident;             /* planes at a time in an expansion to f32; 0: not resident */
     bool gathers;                 /* mode 0 has a factor: chunks are collected in `middle` */
@@ -146,14 +146,6 @@ extern const cuda_path<tg_expand> cuda_expand_paths[];    /* expand.cu */
 cuda_plan cuda_plan_sizes(const tg_backend *be, const tg_multimode *modes);
 cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes, const tg_compress *project,
                        const tg_adam *adam, const tg_expand *expand);
-
-static inline int64_t shorter(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static inline int64_t longer(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
 
 static inline char *cuda_plan_at(const cuda_plan *plan, void *workspace, int64_t reals) {
     return static_cast<char *>(workspace) + reals * (int64_t)tg_dtype_size(plan->real);
@@ -308,7 +300,7 @@ template <class N> static inline bool is_whole(const N *elements) {
 
 /* Calls f(std::integral_constant<int, parts>()). */
 template <class F> static inline tg_status with_parts(int parts, F f) {
-    return parts == 2 ? f(std::integral_constant<int, 2>()) : f(std::integral_constant<int, 1>());
+    return with_size<1, 2>(parts, f);
 }
 
 /* ---- index sets ---- */
@@ -328,6 +320,27 @@ struct kept_run {
     uint32_t mask, before;
 };
 
+/* The sum over this lane and those before it, of WIDTH neighbours. */
+template <int WIDTH> static __device__ inline uint32_t sum_up_to(uint32_t own, int lane) {
+    uint32_t sum = own;
+#pragma unroll
+    for (int d = 1; d < WIDTH; d *= 2) {
+        const uint32_t left = __shfl_up_sync(~0u, sum, d, WIDTH);
+        sum += lane >= d ? left : 0;
+    }
+    return sum;
+}
+
+/* `before` and the kept entries of the earlier words of a word's rank block. */
+static __device__ inline uint32_t add_earlier_words(const kept_set &set, int64_t word,
+                                                    uint32_t before) {
+#pragma unroll
+    for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
+        before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
+    }
+    return before;
+}
+
 /* The run that begins at any entry. */
 static __device__ inline kept_run kept_run_at(const kept_set &set, int64_t entry) {
     const int64_t word = entry / 64;
@@ -339,11 +352,7 @@ static __device__ inline kept_run kept_run_at(const kept_set &set, int64_t entry
     }
     uint32_t before = set.ranks[entry / 512];
     before += (uint32_t)__popcll(here & ((UINT64_C(1) << shift) - 1));
-#pragma unroll
-    for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
-        before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
-    }
-    return {(uint32_t)bits, before};
+    return {(uint32_t)bits, add_earlier_words(set, word, before)};
 }
 
 /* A rank block, 512 entries, by a whole warp: lane p < 16 reads its run p. */
@@ -479,7 +488,7 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 
 /* last_two_modes_contract.cu: the same with factors resident in shared memory, in a fragment layout
  * of their own, if they fit. */
-bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s);
+bool cuda_planes_contract_fits(const tg_backend *be, const plane_pass *s);
 tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
                                         int64_t count, const void *in, void *out);
@@ -493,9 +502,9 @@ tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *worksp
  * format of out, also with stochastic rounding (`rounds`). Planes that the device takes at a time
  * (0: unsupported); the fragments for planes in f32; and the pass itself, which cuda_planes_expand
  * uses for f32, bf16 and f16. */
-int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
+int64_t cuda_planes_resident(const tg_backend *be, const plane_pass *s, tg_storage store,
                              bool rounds);
-int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
+int64_t cuda_planes_resident_half(const tg_backend *be, const plane_pass *s, tg_storage store,
                                   bool rounds); /* the same where a plan is `half` */
 tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 template <class O>
@@ -511,9 +520,6 @@ tg_status cuda_dense_mode(tg_backend *be, const tg_compress *op, const cuda_plan
  * (`gathers`), and the rest, or everything, to a chunk of the plan (NULL: values only). */
 tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                           int64_t begin, int64_t count, bool gathers, void *chunk);
-
-tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
-                          double scale, void *out);
 
 /* form_array.cu: indices [begin, begin + count) of mode 0 of a factored gradient, times gain, as an
  * array of complex f32. With a guard, counts the non-finite entries of x at these indices and, with
@@ -547,7 +553,7 @@ static inline bool cuda_is_taken_out(const tg_compress *op) {
  * `gathers`: the planes are the gradient itself; kept entries are written to op->values and then
  * count as 0. `after_mode_one`: mode 1 is already contracted, and its indices follow the parts of
  * the output. */
-bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s);
+bool cuda_sm90_contract_fits(const tg_backend *be, const plane_pass *s);
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                              int64_t begin, int64_t count, bool gathers, bool after_mode_one,
                              const void *in, void *out);
@@ -608,9 +614,6 @@ static constexpr double CUDA_HALF_EPS = 1e-6;
 bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
                            const cuda_plan *plan);
 
-tg_status cuda_compress(tg_backend *be, const tg_compress *op);
-tg_status cuda_expand(tg_backend *be, const tg_expand *op);
 tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, const cuda_plan *plan);
-tg_status cuda_sample(tg_backend *be, const tg_sample *op);
 
 #endif

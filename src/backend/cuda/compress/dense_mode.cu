@@ -66,9 +66,8 @@ static tg_status multiply_rows(tg_backend *be, const tg_compress *op, const dens
     const int64_t products = products_of(mode), width = width_of(mode), size = 2 * rank * width;
     for (int64_t q = 0; q < products; q++) {
         float *factor = static_cast<float *>(op->workspace) + q * size;
-        write_rows<<<cuda_blocks(be, size, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            mode->factor, width, q, factor);
-        TG_CALL(CUDA_LAUNCHED(be, "laying out factors"));
+        TG_CALL(launch_alone(be, "laying out factors", write_rows, cuda_blocks(be, size, THREADS),
+                             THREADS, 0, mode->factor, width, q, factor));
         const tg_gemm gemm =
             gemm_of(TG_F32, mode->left / products, 2 * rank, width, op->scale, TG_OP_N,
                     static_cast<const float *>(op->source.dense) + q * 2 * (dim - 1),
@@ -88,7 +87,7 @@ int64_t cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const 
         !only_mode(&op->modes, &mode)) {
         return 0;
     }
-    const int64_t most = longer(mode.factor.dim, mode.factor.rank);
+    const int64_t most = tg_max(mode.factor.dim, mode.factor.rank);
     const bool fits =
         mode.right > 1
             ? mode.left * mode.right * most <= INT32_MAX &&

@@ -139,8 +139,8 @@ static tg_status finish_chunk(tg_backend *be, const tg_expand *op, const cuda_pl
     if (can_round && op->rounding) {
         kernel = kept ? finish<O, P, true, can_round> : finish<O, P, false, can_round>;
     }
-    kernel<<<walk_blocks(call.begin, call.end), WALK_THREADS, 0, cuda_stream(be)>>>(call);
-    return CUDA_LAUNCHED(be, "writing an update");
+    return launch_alone(be, "writing an update", kernel, walk_blocks(call.begin, call.end),
+                        WALK_THREADS, 0, call);
 }
 
 static tg_status finish_chunk_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
@@ -190,10 +190,10 @@ static tg_status read_kept_entries(tg_backend *be, const tg_sample *op, const cu
         return with_parts(plan->parts, [&](auto parts) {
             constexpr int P = decltype(parts)::value;
             number<R, P> *values = static_cast<number<R, P> *>(op->values);
-            read_off<R, P><<<walk_blocks(begin, end), WALK_THREADS, 0, cuda_stream(be)>>>(
-                begin, end, static_cast<const R *>(chunk), plan->view, kept_set_of(op->bitmap),
-                (R)op->alpha, values, is_whole(values));
-            return CUDA_LAUNCHED(be, "sampling a core");
+            return launch_alone(be, "sampling a core", read_off<R, P>, walk_blocks(begin, end),
+                                WALK_THREADS, 0, begin, end, static_cast<const R *>(chunk),
+                                plan->view, kept_set_of(op->bitmap), (R)op->alpha, values,
+                                is_whole(values));
         });
     });
 }
@@ -215,7 +215,7 @@ static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *worksp
         TG_CALL(cuda_plan_middle_of_core(be, &chain, workspace, core));
     }
     for (int64_t first = 0; first < plan->dim0; first += most) {
-        const int64_t count = shorter(most, plan->dim0 - first);
+        const int64_t count = tg_min(most, plan->dim0 - first);
         char *now = cuda_plan_state(plan, workspace, plan->steps, first);
         if (!plan->gathers) {
             TG_CALL(cuda_plan_chunk_of_core(be, plan, core, first, count, now));
@@ -273,7 +273,7 @@ static tg_status expand_streamed(tg_backend *be, const tg_expand *op, const cuda
     chain.chained = true;
     TG_CALL(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     for (int64_t first = 0; first < plan->dim0; first += plan->large_chunk) {
-        const int64_t count = shorter(plan->large_chunk, plan->dim0 - first);
+        const int64_t count = tg_min(plan->large_chunk, plan->dim0 - first);
         char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
         for (int q = plan->steps - 1; q >= 1; q--) {
             char *next = cuda_plan_large_state(plan, op->workspace, q, first);
@@ -291,7 +291,7 @@ static tg_status expand_streamed(tg_backend *be, const tg_expand *op, const cuda
 
 /* Indices of mode 0 whose numbers after mode 1 fit into the room of `middle`. */
 static int64_t half_chunk(const cuda_plan *plan) {
-    return shorter(2 * plan->dim0 * plan->columns / (plan->state[2] / 2), plan->dim0);
+    return tg_min(2 * plan->dim0 * plan->columns / (plan->state[2] / 2), plan->dim0);
 }
 
 static bool rounds_to_16_bits(const tg_expand *op) {
@@ -343,7 +343,7 @@ static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_pla
     chain.chained = true;
     TG_CALL(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     for (int64_t first = 0; first < plan->dim0; first += most) {
-        const int64_t count = shorter(most, plan->dim0 - first);
+        const int64_t count = tg_min(most, plan->dim0 - first);
         TG_CALL(cuda_mode_half(be, &chain, op->workspace, first, count));
         TG_CALL(with_f32_or_bf16(op, [&](auto tag) {
             const auto call = finish_call_of<decltype(tag), 2>(op, plan, NULL, first, count);
@@ -398,9 +398,8 @@ static tg_status expand_chunks(tg_backend *be, const tg_expand *op, const cuda_p
     return expand_core(
         be, plan, op->workspace, op->core, plan->chunk,
         [&](cuda_plan *chain, const void *chunk, int64_t first, int64_t count) {
-            const tg_status made =
-                expand_planes_without_update(be, chain, op->workspace, first, count, &chunk);
-            return made == TG_OK ? finish_chunk_of(be, op, chain, chunk, first, count) : made;
+            TG_CALL(expand_planes_without_update(be, chain, op->workspace, first, count, &chunk));
+            return finish_chunk_of(be, op, chain, chunk, first, count);
         });
 }
 
@@ -440,8 +439,7 @@ tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
     return expand_core(
         be, &plan, op->workspace, op->core, plan.chunk,
         [&](cuda_plan *chain, const void *chunk, int64_t first, int64_t count) {
-            const tg_status made =
-                expand_planes_without_update(be, chain, op->workspace, first, count, &chunk);
-            return made == TG_OK ? read_kept_entries(be, op, chain, chunk, first, count) : made;
+            TG_CALL(expand_planes_without_update(be, chain, op->workspace, first, count, &chunk));
+            return read_kept_entries(be, op, chain, chunk, first, count);
         });
 }

@@ -11,7 +11,6 @@
 #include "backend/cuda/core/pack.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
-#include "base/minmax.h"
 
 enum {
     TILE = 4,
@@ -200,7 +199,7 @@ bool cuda_form_array_fits(const tg_grad_source *source, const tg_multimode *mode
     const int64_t dim0 = modes->dim[0], dim1 = modes->dim[1], k = frequencies_of(modes);
     return source->store == TG_STORE_FULL && source->batch > 0 && source->batch % SAMPLES == 0 &&
            count % X_ROWS == 0 && dim1 % DY_ROWS == 0 && k % 2 == 0 &&
-           source->batch * longer(dim0, dim1) * k < INT32_MAX && count * dim1 * k < INT32_MAX &&
+           source->batch * tg_max(dim0, dim1) * k < INT32_MAX && count * dim1 * k < INT32_MAX &&
            ((uintptr_t)source->x | (uintptr_t)source->dy) % 16 == 0;
 }
 
@@ -221,6 +220,6 @@ tg_status cuda_form_array(tg_backend *be, const cuda_array_call *call) {
     task.guard = call->guard;
     task.apart = call->apart;
     return launch_if_early(be, "forming a gradient", call->chained, form_array,
-                           (unsigned)shorter(task.items, 2 * cuda_state_of(be)->processors),
+                           (unsigned)tg_min(task.items, 2 * cuda_state_of(be)->processors),
                            ARRAY_THREADS, RING * STAGE * sizeof(float2), task);
 }

@@ -397,9 +397,12 @@ static tg_status form_from_dense(tg_backend *be, const form_call *call,
     src.whole = is_whole(src.entries);
     src.begin = call->begin * call->unit;
     src.end = src.begin + call->count * call->unit;
-    const auto kernel = call->kept ? form_dense<S, O, P, true> : form_dense<S, O, P, false>;
-    kernel<<<walk_blocks(src.begin, src.end), WALK_THREADS, 0, cuda_stream(be)>>>(src, to);
-    return CUDA_LAUNCHED(be, "reading a gradient");
+    auto kernel = form_dense<S, O, P, false>;
+    if constexpr (!is_16bit<O>) { /* else the target is the dense form of a gradient */
+        kernel = call->kept ? form_dense<S, O, P, true> : kernel;
+    }
+    return launch_alone(be, "reading a gradient", kernel, walk_blocks(src.begin, src.end),
+                        WALK_THREADS, 0, src, to);
 }
 
 /* More steps per warp spread its setup, which costs about as much as one step; but all
@@ -456,11 +459,13 @@ static tg_status form_from_factors(tg_backend *be, const form_call *call,
     const bool plain = is_plain(to, call->kept) && inside;
     auto kernel =
         plain ? form_factored<S, O, P, false, true> : form_factored<S, O, P, false, false>;
-    if (call->kept) {
-        kernel = plain ? form_factored<S, O, P, true, true> : form_factored<S, O, P, true, false>;
+    if constexpr (!is_16bit<O>) { /* as above */
+        if (call->kept) {
+            kernel =
+                plain ? form_factored<S, O, P, true, true> : form_factored<S, O, P, true, false>;
+        }
     }
-    kernel<<<blocks, FORM_THREADS, 0, cuda_stream(be)>>>(src, to);
-    return CUDA_LAUNCHED(be, "forming a gradient");
+    return launch_alone(be, "forming a gradient", kernel, blocks, FORM_THREADS, 0, src, to);
 }
 
 template <class S, class O, int P>

@@ -1,6 +1,4 @@
 /* Index sets: ranks of a bitmap, and reading, adding to or clearing the kept entries. */
-#include <string.h>
-
 #include "backend/cuda/compress/bitmap.cuh"
 #include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
@@ -84,11 +82,10 @@ tg_status cuda_scan(tg_backend *be, int64_t groups, uint32_t *counts, const uint
     const int64_t least = (groups + MAX_SCAN_BLOCKS - 1) / MAX_SCAN_BLOCKS;
     const int64_t chunk = (least + THREADS - 1) / THREADS * THREADS;
     const unsigned blocks = (unsigned)((groups + chunk - 1) / chunk);
-    chunk_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(groups, chunk, counts, skip, partials);
-    TG_CALL(CUDA_LAUNCHED(be, "ranks of a bitmap"));
-    scan_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(groups, chunk, counts, skip, partials,
-                                                         total);
-    return CUDA_LAUNCHED(be, "ranks of a bitmap");
+    TG_CALL(launch_alone(be, "ranks of a bitmap", chunk_kernel, blocks, THREADS, 0, groups, chunk,
+                         counts, skip, partials));
+    return launch_alone(be, "ranks of a bitmap", scan_kernel, blocks, THREADS, 0, groups, chunk,
+                        counts, skip, partials, total);
 }
 
 /* ranks[group] = bits of the group. */
@@ -108,24 +105,20 @@ static __global__ void popcount_kernel(int64_t words_count, int64_t groups, cons
 
 tg_status cuda_rank(tg_backend *be, const tg_bitmap *bitmap, uint64_t *partials, uint64_t *total) {
     const int64_t groups = tg_bitmap_ranks(bitmap->n);
-    popcount_kernel<<<cuda_blocks(be, groups, THREADS), THREADS, 0, cuda_stream(be)>>>(
-        tg_bitmap_words(bitmap->n), groups, bitmap->words, bitmap->ranks);
-    TG_CALL(CUDA_LAUNCHED(be, "ranks of a bitmap"));
+    TG_CALL(launch_alone(be, "ranks of a bitmap", popcount_kernel, cuda_blocks(be, groups, THREADS),
+                         THREADS, 0, tg_bitmap_words(bitmap->n), groups, bitmap->words,
+                         bitmap->ranks));
     return cuda_scan(be, groups, bitmap->ranks, NULL, partials, total);
 }
 
 tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
-    const cuda_state *cuda = cuda_state_of(be);
-    uint64_t *total = static_cast<uint64_t *>(cuda->scratch);
+    uint64_t *total = static_cast<uint64_t *>(cuda_state_of(be)->scratch);
     bitmap->count = 0;
     if (bitmap->n == 0) {
         return TG_OK;
     }
     TG_CALL(cuda_rank(be, bitmap, total + 1, total));
-    TG_CALL(be->ops->copy(be, cuda->pinned, total, sizeof *total));
-    TG_CALL(be->ops->synchronize(be));
-    memcpy(&bitmap->count, cuda->pinned, sizeof bitmap->count);
-    return TG_OK;
+    return cuda_read(be, &bitmap->count, total, sizeof bitmap->count);
 }
 
 /* ---- the kept entries ---- */
@@ -144,21 +137,16 @@ static __global__ void clear_kernel(int64_t n, const uint64_t *words, const E *x
     }
 }
 
-static tg_status cuda_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                   const void *x, void *out) {
+tg_status cuda_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
+                            void *out) {
     const tg_status status = tg_check_float(be->ctx, "bitmap_clear", dtype);
     if (status != TG_OK || bitmap->n == 0) {
         return status;
     }
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        clear_kernel<E><<<cuda_blocks(be, bitmap->n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            bitmap->n, bitmap->words, static_cast<const E *>(x), static_cast<E *>(out));
-        return CUDA_LAUNCHED(be, "bitmap_clear");
+        return launch_alone(be, "bitmap_clear", clear_kernel<E>,
+                            cuda_blocks(be, bitmap->n, THREADS), THREADS, 0, bitmap->n,
+                            bitmap->words, static_cast<const E *>(x), static_cast<E *>(out));
     });
-}
-
-void cuda_fill_index(tg_backend_ops *ops) {
-    ops->bitmap_clear = cuda_bitmap_clear;
-    cuda_fill_select(ops);
 }

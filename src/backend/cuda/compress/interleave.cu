@@ -62,7 +62,7 @@ static tg_status run_weave(tg_backend *be, const cuda_plan *plan, const weave_sh
     const dim3 threads(wide, WEAVE_THREADS / wide);
     const int64_t across = (int64_t)wide * WEAVE_COLUMNS, down = threads.y;
     const dim3 grid((unsigned)((s->width + across - 1) / across),
-                    (unsigned)shorter((s->outer + down - 1) / down, 65535));
+                    (unsigned)tg_min((s->outer + down - 1) / down, 65535));
     return with_wide(plan->real, [&](auto tag) {
         using R = typename decltype(tag)::type;
         return with_parts(plan->parts, [&](auto parts) {
@@ -70,9 +70,8 @@ static tg_status run_weave(tg_backend *be, const cuda_plan *plan, const weave_sh
             R *reals = static_cast<R *>(planes);
             number<R, P> *entries = static_cast<number<R, P> *>(core);
             const auto kernel = forward ? weave<R, P, true> : weave<R, P, false>;
-            kernel<<<grid, threads, 0, cuda_stream(be)>>>(*s, reals, entries, is_whole(entries),
-                                                          (R)scale, (R)beta);
-            return CUDA_LAUNCHED(be, "moving a core");
+            return launch_alone(be, "moving a core", kernel, grid, threads, 0, *s, reals, entries,
+                                is_whole(entries), (R)scale, (R)beta);
         });
     });
 }
@@ -127,7 +126,7 @@ tg_status cuda_plan_middle_to_core(tg_backend *be, const cuda_plan *plan, void *
     const int64_t real_size = (int64_t)tg_dtype_size(plan->real);
     void *piece = cuda_plan_at(plan, workspace, plan->buffer[0]);
     for (int64_t c = 0; c < plan->columns; c += plan->width) {
-        const int64_t width = shorter(plan->width, plan->columns - c);
+        const int64_t width = tg_min(plan->width, plan->columns - c);
         const void *in = static_cast<const char *>(middle) + c * real_size;
         const weave_shape shape = piece_shape(plan, c, width);
         TG_CALL(cuda_plan_multiply(be, plan, workspace, &plan->first, true, 1, width, in,
@@ -148,7 +147,7 @@ tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *
     }
     void *piece = cuda_plan_at(plan, workspace, plan->buffer[0]);
     for (int64_t c = 0; c < plan->columns; c += plan->width) {
-        const int64_t width = shorter(plan->width, plan->columns - c);
+        const int64_t width = tg_min(plan->width, plan->columns - c);
         const weave_shape shape = piece_shape(plan, c, width);
         void *out = cuda_plan_at(plan, workspace, plan->middle + c);
         TG_CALL(run_weave(be, plan, &shape, false, piece, const_cast<void *>(core), 1.0, 0.0));

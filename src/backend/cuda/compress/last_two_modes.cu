@@ -35,7 +35,7 @@ struct plane_range {
     int planes;
 };
 
-static __device__ inline plane_range range_of(const cuda_planes &s, int64_t count) {
+static __device__ inline plane_range range_of(const plane_pass &s, int64_t count) {
     const int64_t first = (int64_t)blockIdx.x * s.planes_at_once;
     return {first, (int)min((int64_t)s.planes_at_once, count - first)};
 }
@@ -97,7 +97,7 @@ static __device__ inline void multiply_columns(float (&sum)[2][N][4], float *til
 /* ---- projection ---- */
 
 /* Copies the planes' rows, `ld` reals apart, into the tile, padded with 0. */
-static __device__ inline void load_planes(const cuda_planes &s, const plane_range &range, int ld,
+static __device__ inline void load_planes(const plane_pass &s, const plane_range &range, int ld,
                                           const float *in, float *tile) {
     const int across = s.wide / 4, rows = range.planes * s.d2;
     const int next_row = PLANES_THREADS / across, next = PLANES_THREADS % across;
@@ -132,7 +132,7 @@ static __device__ inline void store_columns(float *row, int col, int n, const fl
 
 template <int TILES>
 static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
-    contract_planes(cuda_planes s, int64_t count, int ld, const float *in, const float2 *last,
+    contract_planes(plane_pass s, int64_t count, int ld, const float *in, const float2 *last,
                     const float4 *before, float *out) {
     extern __shared__ float4 shared[];
     float *tile = reinterpret_cast<float *>(shared);
@@ -183,7 +183,7 @@ static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
 
 /* C of the planes into the tile: row j2 of a plane at plane * rows + j2, parts interleaved. */
 template <int TILES>
-static __device__ inline void load_core(const cuda_planes &s, const plane_range &range,
+static __device__ inline void load_core(const plane_pass &s, const plane_range &range,
                                         const float *in, float *tile) {
     constexpr int across = 8 * TILES;
     const float *from = in + range.first * 2 * s.r2 * s.right;
@@ -221,7 +221,7 @@ static __device__ inline void prefetch_values(const finish_call<float, 2> &call,
  * stored row by row in the tile. Warps take runs of 32 in turn. WHOLE: out and values are aligned
  * to elements. */
 template <bool KEPT, bool WHOLE>
-static __device__ inline void finish_planes(const cuda_planes &s, int entries, int64_t begin,
+static __device__ inline void finish_planes(const plane_pass &s, int entries, int64_t begin,
                                             const finish_call<float, 2> &call, float *tile,
                                             const kept_run *found) {
     enum { AHEAD = 8 };
@@ -270,7 +270,7 @@ static __device__ inline void finish_planes(const cuda_planes &s, int entries, i
 
 template <int TILES, bool KEPT>
 static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
-    expand_planes(cuda_planes s, int64_t count, const float *in, const float2 *last,
+    expand_planes(plane_pass s, int64_t count, const float *in, const float2 *last,
                   const float4 *before, finish_call<float, 2> call) {
     extern __shared__ float4 shared[];
     float *tile = reinterpret_cast<float *>(shared);
@@ -351,9 +351,9 @@ struct plane_grid {
 };
 
 static plane_grid grid_of(const cuda_plan *plan, int64_t count) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int64_t planes = count * plan->step[1].left;
-    const int64_t across = longer(s.wide, stride_of_tiles(s.tiles));
+    const int64_t across = tg_max(s.wide, stride_of_tiles(s.tiles));
     return {(unsigned)((planes + s.planes_at_once - 1) / s.planes_at_once),
             (size_t)(PLANES_ROWS * across) * sizeof(float), planes};
 }

@@ -13,7 +13,7 @@
 #include "backend/cuda/core/cuda.cuh"
 
 /* Sizes of a pass; unsupported if tiles == 0. */
-struct cuda_planes {
+struct plane_pass {
     int tiles;  /* of 8 columns for the last rank: 3 or 6 */
     int d2, d3; /* of a plane */
     int r2, r3; /* of the projected plane: (part, r2, right) */
@@ -33,7 +33,7 @@ enum {
 /* The planes of a network with 64 x 64 modes and a last rank of 21 to 24, for which kernels are
  * compiled with these sizes as constants. */
 enum { COMMON_D2 = 64, COMMON_D3 = 33, COMMON_RIGHT = 24 };
-static inline bool has_common_sizes(const cuda_planes &s) {
+static inline bool has_common_sizes(const plane_pass &s) {
     return s.tiles == 3 && s.d2 == COMMON_D2 && s.d3 == COMMON_D3 && s.right == COMMON_RIGHT;
 }
 
@@ -48,9 +48,9 @@ static constexpr __host__ __device__ int stride_of_tiles(int tiles) {
 }
 
 /* Whether this pass supports these sizes, and its own sizes except `at`. */
-cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right);
+plane_pass cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right);
 
 /* Reals of the fragments; does not decrease as ranks grow. */
-int64_t cuda_planes_size(const cuda_planes *planes);
+int64_t cuda_planes_size(const plane_pass *planes);
 
 #endif

@@ -24,7 +24,7 @@ struct contract_shape {
     int chunks; /* of STAGE_ROWS, of a plane */
 };
 
-static inline contract_shape shape_of(const cuda_planes &s) {
+static inline contract_shape shape_of(const plane_pass &s) {
     contract_shape c = contract_shape();
     const int tiles = s.r2 <= 48 ? 6 : s.r2 <= 88 ? 11 : 12;
     const bool has_room = tiles <= (s.r2 + 15) / 16 * 2; /* in the workspace, for all of them */
@@ -112,7 +112,7 @@ static __device__ inline void add_transposed(float (&sum)[2][TILES][4], const tr
 
 /* Rows j3, j3 + 8 of an output plane (part, r2, right). */
 template <int TILES>
-static __device__ inline void store_plane(const cuda_planes &s, float *out, int j3, int t,
+static __device__ inline void store_plane(const plane_pass &s, float *out, int j3, int t,
                                           const float (&sum)[2][TILES][4]) {
     float *row = out + 2 * t * s.right + j3;
     const int part = s.r2 * s.right;
@@ -169,7 +169,7 @@ struct row_fetcher {
     int chunk;
     int thread, threads;
 
-    __device__ void fetch(const cuda_planes &s, const contract_shape &c, int ld, int64_t stride,
+    __device__ void fetch(const plane_pass &s, const contract_shape &c, int ld, int64_t stride,
                           int width, float *stage) {
         const int across = ld / 4, rows = min((int)STAGE_ROWS, s.d2 - chunk * STAGE_ROWS);
         const int next_row = threads / across, next = threads % across;
@@ -190,7 +190,7 @@ struct row_fetcher {
 
 template <int STEPS, int TILES>
 static __global__ void __launch_bounds__(CONTRACT_THREADS, 1)
-    contract_resident(cuda_planes s, contract_shape c, int64_t count, int ld, const float *in,
+    contract_resident(plane_pass s, contract_shape c, int64_t count, int ld, const float *in,
                       const float4 *last, const float4 *before, float *out) {
     extern __shared__ float4 shared[];
     constexpr int width = 8 * STEPS, stage_size = STAGE_ROWS * width;
@@ -250,7 +250,7 @@ static __global__ void __launch_bounds__(CONTRACT_THREADS, 1)
 
 /* ---- launches ---- */
 
-using contract_kernel = void (*)(cuda_planes, contract_shape, int64_t, int, const float *,
+using contract_kernel = void (*)(plane_pass, contract_shape, int64_t, int, const float *,
                                  const float4 *, const float4 *, float *);
 
 static contract_kernel kernel_of(const contract_shape &c) {
@@ -264,18 +264,18 @@ static contract_kernel kernel_of(const contract_shape &c) {
                            : contract_resident<17, 12>;
 }
 
-bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s) {
+bool cuda_planes_contract_fits(const tg_backend *be, const plane_pass *s) {
     const contract_shape c = shape_of(*s);
     return c.steps > 0 && shared_bytes(c) <= cuda_state_of(be)->max_shared;
 }
 
 tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
     const contract_shape c = shape_of(plan->planes);
-    const int most = (int)longer(last_fragments(c), before_fragments(c));
-    write_fragments<<<(unsigned)((most + 255) / 256), 256, 0, cuda_stream(be)>>>(
-        c, reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
-        last_of(plan, workspace), before_of(plan, workspace));
-    return CUDA_LAUNCHED(be, "laying out factors");
+    const int most = (int)tg_max(last_fragments(c), before_fragments(c));
+    return launch_alone(be, "laying out factors", write_fragments, (unsigned)((most + 255) / 256),
+                        256, 0, c, reader_of(&plan->step[0].factor),
+                        reader_of(&plan->step[1].factor), last_of(plan, workspace),
+                        before_of(plan, workspace));
 }
 
 tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -284,7 +284,7 @@ tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, v
     const int64_t planes = count * plan->step[1].left;
     const int threads = CONTRACT_WARPS / c.crew * c.crew * 32;
     return launch_alone(be, "contracting two modes", kernel_of(c),
-                        (unsigned)shorter(planes, cuda_state_of(be)->processors), threads,
+                        (unsigned)tg_min(planes, cuda_state_of(be)->processors), threads,
                         (size_t)shared_bytes(c), plan->planes, c, planes, (int)plan->view.ld,
                         static_cast<const float *>(in), last_of(plan, workspace),
                         before_of(plan, workspace), static_cast<float *>(out));

@@ -11,8 +11,8 @@ static int round_up(int n, int unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right) {
-    cuda_planes s = cuda_planes();
+plane_pass cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right) {
+    plane_pass s = plane_pass();
     if (d2 > PLANES_ROWS || d3 < 8 || d3 > PLANES_D3) {
         return s;
     }
@@ -29,20 +29,20 @@ cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64
 }
 
 /* Tiles of 16 rows that cover j2. */
-static int core_tiles(const cuda_planes *s) {
+static int core_tiles(const plane_pass *s) {
     return (s->r2 + 15) / 16;
 }
 
 /* Both directions use the same memory: the last mode's fragments, then the other's. It is reserved
  * even if only the rank is too large, since lower ranks must not need more. */
-static int64_t last_size(const cuda_planes *s) {
+static int64_t last_size(const plane_pass *s) {
     return (int64_t)s->wide * 16 * (s->tiles > 0 ? s->tiles : 6);
 }
 
-int64_t cuda_planes_size(const cuda_planes *s) {
+int64_t cuda_planes_size(const plane_pass *s) {
     const int64_t forward = (int64_t)core_tiles(s) * 16 * 2 * s->rows;
     const int64_t back = (int64_t)s->rows * round_up(2 * s->r2, 8);
-    return last_size(s) + longer(forward, back);
+    return last_size(s) + tg_max(forward, back);
 }
 
 /* ---- fragments ---- */
@@ -50,7 +50,7 @@ int64_t cuda_planes_size(const cuda_planes *s) {
 /* The last mode, right factor of its products: per 8 k's and tile of 8 columns, {k0, k1} of a
  * lane. */
 template <bool FORWARD>
-static __device__ inline float2 last_fragment(const cuda_planes &s, const factor_reader &f, int e) {
+static __device__ inline float2 last_fragment(const plane_pass &s, const factor_reader &f, int e) {
     const int lane = e % 32, g = lane / 4, t = lane % 4;
     const int tiles = FORWARD ? 2 * s.tiles : s.wide / 8;
     const int n = e / 32 % tiles * 8 + g, step = e / 32 / tiles;
@@ -65,7 +65,7 @@ static __device__ inline float2 last_fragment(const cuda_planes &s, const factor
 
 template <bool FORWARD>
 static __global__ void __launch_bounds__(THREADS)
-    write_fragments(cuda_planes s, factor_reader last, factor_reader before, int last_count,
+    write_fragments(plane_pass s, factor_reader last, factor_reader before, int last_count,
                     int before_count, float2 *to_last, float4 *to_before) {
     const int steps = FORWARD ? s.rows / 4 : (s.r2 + 3) / 4;
     const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -88,7 +88,7 @@ const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace) {
 
 tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forward,
                               void *workspace) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     if (s.tiles == 0 || (forward && plan->contracts == PLANES_HOPPER)) {
         return TG_OK;
     }
@@ -105,9 +105,9 @@ tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forwar
         (unsigned)(round_up(last_count > before_count ? last_count : before_count, THREADS) /
                    THREADS);
     const auto kernel = forward ? write_fragments<true> : write_fragments<false>;
-    kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(
-        s, reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor), last_count,
-        before_count, const_cast<float2 *>(cuda_planes_last(plan, workspace)),
-        const_cast<float4 *>(cuda_planes_before(plan, workspace)));
-    return CUDA_LAUNCHED(be, "laying out factors");
+    return launch_alone(be, "laying out factors", kernel, blocks, THREADS, 0, s,
+                        reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
+                        last_count, before_count,
+                        const_cast<float2 *>(cuda_planes_last(plan, workspace)),
+                        const_cast<float4 *>(cuda_planes_before(plan, workspace)));
 }

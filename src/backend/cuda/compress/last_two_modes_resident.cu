@@ -34,7 +34,7 @@ struct plane_team {
     int shares;          /* warps */
 };
 
-static __device__ inline plane_team team_of(const cuda_planes &s) {
+static __device__ inline plane_team team_of(const plane_pass &s) {
     const int shares = s.rows / ROWS_PER_WARP, number = (int)threadIdx.x / (32 * shares);
     return {number, 32 * shares, (int)threadIdx.x - 32 * shares * number, shares};
 }
@@ -72,7 +72,7 @@ struct resident_layout {
 };
 
 template <class IN>
-static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s, bool kept) {
+static __host__ __device__ inline resident_layout layout_of(const plane_pass &s, bool kept) {
     const int blocks = kept ? (s.d2 * s.d3 + 510) / 512 + 1 : 0;
     resident_layout at;
     at.steps = (s.r2 + IN::STEP - 1) / IN::STEP;
@@ -87,7 +87,7 @@ static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s
     return at;
 }
 
-template <class IN> static int shared_bytes(const cuda_planes &s, bool kept) {
+template <class IN> static int shared_bytes(const plane_pass &s, bool kept) {
     const resident_layout at = layout_of<IN>(s, kept);
     return at.teams + TEAMS * at.end;
 }
@@ -95,7 +95,7 @@ template <class IN> static int shared_bytes(const cuda_planes &s, bool kept) {
 /* ---- fragments ---- */
 
 template <class IN>
-static __global__ void write_fragments(cuda_planes s, factor_reader last, factor_reader before,
+static __global__ void write_fragments(plane_pass s, factor_reader last, factor_reader before,
                                        int last_count, int before_count, typename IN::last *to_last,
                                        typename IN::before *to_before) {
     const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -129,7 +129,7 @@ static tg_status write_factors(tg_backend *be, const cuda_plan *plan, void *work
     const resident_layout at = layout_of<IN>(plan->planes, false);
     const int last_count = at.before / (int)sizeof(typename IN::last);
     const int before_count = (at.teams - at.before) / (int)sizeof(typename IN::before);
-    const unsigned blocks = (unsigned)((longer(last_count, before_count) + 255) / 256);
+    const unsigned blocks = (unsigned)((tg_max(last_count, before_count) + 255) / 256);
     return launch_pdl(be, "laying out factors", write_fragments<IN>, blocks, 256, 0, plan->planes,
                       reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
                       last_count, before_count, last_of<IN>(plan, workspace),
@@ -152,7 +152,7 @@ static __device__ inline void fetch_fragments(const void *from, int bytes, char 
 
 /* C of a plane: contiguous rows (part, j2) of `right` reals, or (j2) of both parts. */
 template <int TILES, class IN>
-static __device__ inline void fetch_core(const cuda_planes &s, const plane_team &team, int steps,
+static __device__ inline void fetch_core(const plane_pass &s, const plane_team &team, int steps,
                                          const typename IN::core *from, typename IN::core *core) {
     const int across = s.right / 4, rows = IN::PARTS * s.r2;
     if (s.right == core_stride(TILES)) { /* same stride in shared memory */
@@ -199,12 +199,7 @@ static __device__ inline void find_kept(const plane_team &team, int64_t begin, i
         const int from = min(block, blocks - 1);
         const uint32_t mask = (uint32_t)(words[8 * from + run / 2] >> (run % 2 * 32));
         const uint32_t own = (uint32_t)__popc(mask);
-        uint32_t sum = own;
-#pragma unroll
-        for (int d = 1; d < 16; d *= 2) {
-            const uint32_t left = __shfl_up_sync(~0u, sum, d, 16);
-            sum += run >= d ? left : 0;
-        }
+        const uint32_t sum = sum_up_to<16>(own, run);
         if (block < blocks) {
             found[16 * block + run] = {mask, ranks[block] + sum - own};
         }
@@ -290,7 +285,7 @@ static __device__ inline void load_share(number<T, P> (&x)[N], const number<T, P
 template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool COMMON, class IN, class O, class ROWS>
 static __device__ inline void update_share(const resident_share<O> &to, const kept_share &kept,
                                            const ROWS &rows, const typename IN::last *right,
-                                           const cuda_planes &s, float2 *made, int lane) {
+                                           const plane_pass &s, float2 *made, int lane) {
     constexpr int N = (2 * ENTRIES_AHEAD + P - 1) / P;
     number<O, P> *out = reinterpret_cast<number<O, P> *>(to.out), before[N];
     const number<float, P> *sums = reinterpret_cast<const number<float, P> *>(made);
@@ -347,7 +342,7 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
 template <class O> static constexpr int REALS_PER_ACCESS = is_16bit<O> ? 4 : 2;
 
 template <class O, class IN> struct resident_task {
-    cuda_planes planes;
+    plane_pass planes;
     int64_t count; /* of planes */
     const typename IN::core *in;
     const typename IN::last *last; /* fragments */
@@ -356,7 +351,7 @@ template <class O, class IN> struct resident_task {
     bool whole; /* whether the weight and the values are aligned to an access */
 };
 
-static __device__ inline cuda_planes common_planes(cuda_planes s) {
+static __device__ inline plane_pass common_planes(plane_pass s) {
     s.tiles = 3;
     s.d2 = s.rows = COMMON_D2;
     s.d3 = COMMON_D3;
@@ -369,7 +364,7 @@ static __global__ void __launch_bounds__(TEAMS *max_rows(TILES) / ROWS_PER_WARP 
                                          blocks_at_once(TILES))
     expand_resident(const __grid_constant__ resident_task<O, IN> task) {
     extern __shared__ float4 shared[];
-    const cuda_planes usual = common_planes(task.planes), &s = COMMON ? usual : task.planes;
+    const plane_pass usual = common_planes(task.planes), &s = COMMON ? usual : task.planes;
     const finish_call<O, 2> &call = task.call;
     const plane_team team = team_of(s);
     const resident_layout offsets = layout_of<IN>(s, KEPT);
@@ -472,7 +467,7 @@ template <class O, class IN> using resident_kernel = void (*)(resident_task<O, I
 
 /* f16 directions of Adam require kept entries and short rows. */
 template <class O, class IN, bool ROUNDED>
-static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept) {
+static resident_kernel<O, IN> kernel_of(const plane_pass &s, bool kept) {
     if (kept && has_common_sizes(s)) {
         return expand_resident<3, true, O, ROUNDED, true, IN>;
     }
@@ -488,56 +483,53 @@ static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept) {
 }
 
 template <class O, class IN>
-static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept, bool rounds) {
+static resident_kernel<O, IN> kernel_of(const plane_pass &s, bool kept, bool rounds) {
     constexpr bool can_round = is_16bit<O>;
     return rounds ? kernel_of<O, IN, can_round>(s, kept) : kernel_of<O, IN, false>(s, kept);
 }
 
-static int threads_of(const cuda_planes &s) {
+static int threads_of(const plane_pass &s) {
     return TEAMS * (s.rows / ROWS_PER_WARP) * 32;
 }
 
-/* Blocks that run at once, 0 if none fits. */
+/* Planes that run at once with kept entries, which take more room; 0 if none fits. */
 template <class O, class IN>
-static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kept, bool rounds) {
-    const int shared = shared_bytes<IN>(s, kept);
-    const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, kept, rounds));
+static int64_t count_planes(const tg_backend *be, const plane_pass &s, bool rounds) {
+    const int shared = shared_bytes<IN>(s, true);
+    const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, true, rounds));
     int blocks = 0;
     const bool fits = shared <= cuda_state_of(be)->max_shared &&
                       cuda_allow_shared(be, kernel, (size_t)shared) == TG_OK &&
                       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(s),
                                                                     (size_t)shared) == cudaSuccess;
-    return fits ? (int64_t)blocks * cuda_state_of(be)->processors : 0;
+    return fits ? TEAMS * (int64_t)blocks * cuda_state_of(be)->processors : 0;
 }
 
-int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
+int64_t cuda_planes_resident(const tg_backend *be, const plane_pass *s, tg_storage store,
                              bool rounds) {
-    const bool kept = true; /* the factors' fragments do not depend on it */
     if (s->tiles == 0 || s->rows > max_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
-    return TEAMS * (store == TG_STORE_BF16
-                        ? count_blocks<__nv_bfloat16, in_tf32>(be, *s, kept, rounds)
-                    : store == TG_STORE_F16 ? count_blocks<__half, in_tf32>(be, *s, kept, rounds)
-                                            : count_blocks<float, in_tf32>(be, *s, kept, rounds));
+    return store == TG_STORE_BF16  ? count_planes<__nv_bfloat16, in_tf32>(be, *s, rounds)
+           : store == TG_STORE_F16 ? count_planes<__half, in_tf32>(be, *s, rounds)
+                                   : count_planes<float, in_tf32>(be, *s, rounds);
 }
 
-int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
+int64_t cuda_planes_resident_half(const tg_backend *be, const plane_pass *s, tg_storage store,
                                   bool rounds) {
     if (s->tiles != 3 || s->rows > max_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
-    return TEAMS * (store == TG_STORE_BF16
-                        ? count_blocks<__nv_bfloat16, in_f16>(be, *s, true, rounds)
-                    : store == TG_STORE_FULL ? count_blocks<float, in_f16>(be, *s, true, rounds)
-                                             : 0);
+    return store == TG_STORE_BF16   ? count_planes<__nv_bfloat16, in_f16>(be, *s, rounds)
+           : store == TG_STORE_FULL ? count_planes<float, in_f16>(be, *s, rounds)
+                                    : 0;
 }
 
 template <class O, class IN>
 static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
                               int64_t planes_at_once, bool rounds, const void *in,
                               const finish_call<O, 2> *call) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const bool kept = call->values != NULL;
     const int64_t planes = (call->end - call->begin) / plan->unit * plan->step[1].left;
     const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
@@ -552,7 +544,7 @@ static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *works
             is_whole(reinterpret_cast<number<O, REALS_PER_ACCESS<O>> *>(call->out))};
     return launch_if_early(be, "expanding two modes", plan->chained,
                            kernel_of<O, IN>(s, kept, rounds),
-                           (unsigned)shorter(wanted, planes_at_once / TEAMS), threads_of(s),
+                           (unsigned)tg_min(wanted, planes_at_once / TEAMS), threads_of(s),
                            (size_t)shared_bytes<IN>(s, kept), task);
 }
 

@@ -257,7 +257,7 @@ static size_t shared_bytes(const mode_call &s) {
 
 cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns,
                                  bool split) {
-    if (longer(factor->dim, factor->rank) > 16 * MAX_TILES || columns % 4 != 0 ||
+    if (tg_max(factor->dim, factor->rank) > 16 * MAX_TILES || columns % 4 != 0 ||
         columns > INT32_MAX / 2) {
         return CUDA_OWN_NONE;
     }
@@ -282,8 +282,8 @@ template <int M, core_side CORE> static tg_status run_tiles(tg_backend *be, mode
         return TG_OK;
     }
     return launch_alone(be, "multiplying a mode", multiply_columns<M, CORE>,
-                        (unsigned)shorter(s.tiles.all, cuda_state_of(be)->processors),
-                        threads_of(M), shared_bytes(s), s);
+                        (unsigned)tg_min(s.tiles.all, cuda_state_of(be)->processors), threads_of(M),
+                        shared_bytes(s), s);
 }
 
 template <core_side CORE>
@@ -291,20 +291,9 @@ static tg_status run_mode(tg_backend *be, const cuda_factor *factor, const mode_
     if (factor->own == CUDA_OWN_DIRECT) {
         return cuda_sm90_mode(be, &s, CORE);
     }
-    switch (cuda_mode_tiles(s.made)) {
-    case 1:
-        return run_tiles<1, CORE>(be, s);
-    case 2:
-        return run_tiles<2, CORE>(be, s);
-    case 3:
-        return run_tiles<3, CORE>(be, s);
-    case 4:
-        return run_tiles<4, CORE>(be, s);
-    case 6:
-        return run_tiles<6, CORE>(be, s);
-    default:
-        return run_tiles<8, CORE>(be, s);
-    }
+    return with_size<1, 2, 3, 4, 6, 8>(cuda_mode_tiles(s.made), [&](auto tiles) {
+        return run_tiles<decltype(tiles)::value, CORE>(be, s);
+    });
 }
 
 /* The fragments of a factor, for one direction. */

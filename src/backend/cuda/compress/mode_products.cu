@@ -103,7 +103,7 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
         plan->columns *= list[m].rank;
         plan->state[plan->steps] = before * plan->parts * plan->columns;
     }
-    plan->lead = entries_of(list, 1, first < last ? first : last);
+    plan->lead = entries_of(list, 1, (int)tg_min(first, last));
 }
 
 /* Steps 0 and 1 in one pass, if possible; for split numbers only the sizes, which the kernels for
@@ -158,7 +158,7 @@ static void plan_large_chunk(cuda_plan *plan) {
         return;
     }
     const int64_t bytes = in_large_chunk(plan) * (int64_t)sizeof(float) * CUDA_FORM_INDICES;
-    const int64_t most = longer(CUDA_LARGE_CHUNK_BYTES / bytes, 1) * CUDA_FORM_INDICES;
+    const int64_t most = tg_max(CUDA_LARGE_CHUNK_BYTES / bytes, 1) * CUDA_FORM_INDICES;
     const int64_t chunks = (plan->dim0 + most - 1) / most, parts = plan->dim0 / CUDA_FORM_INDICES;
     plan->large_chunk = (parts + chunks - 1) / chunks * CUDA_FORM_INDICES;
 }
@@ -195,14 +195,14 @@ cuda_plan cuda_plan_sizes(const tg_backend *be, const tg_multimode *modes) {
     }
     plan_large_chunk(&plan);
     const int64_t real_size = (int64_t)tg_dtype_size(plan.real);
-    const int64_t most = longer(CUDA_CHUNK_BYTES / (plan.state[0] * real_size), 1);
+    const int64_t most = tg_max(CUDA_CHUNK_BYTES / (plan.state[0] * real_size), 1);
     const int64_t chunks = (plan.dim0 + most - 1) / most;
     plan.chunk = (plan.dim0 + chunks - 1) / chunks;
     int64_t need[2] = {0, 0};
     for (int q = 0; q < plan.steps + !plan.gathers; q++) {
         if (q != 1 || plan.planes.tiles == 0) {
             int64_t *reserved = &need[buffer_of(&plan, q)];
-            *reserved = longer(*reserved, (plan.chunk * plan.state[q] + 63) / 64 * 64);
+            *reserved = tg_max(*reserved, (plan.chunk * plan.state[q] + 63) / 64 * 64);
         }
     }
     plan.buffer[0] = plan.size;
@@ -213,11 +213,11 @@ cuda_plan cuda_plan_sizes(const tg_backend *be, const tg_multimode *modes) {
     }
     /* unlike its width, the room for a piece does not shrink as ranks grow */
     const int64_t rows = plan.parts * plan.first.rank;
-    const int64_t max_reals = longer(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
-    plan.width = shorter(plan.columns, longer(max_reals / rows / 4 * 4, PIECE_COLUMNS));
-    const int64_t piece = (shorter(rows * plan.columns, max_reals) + 63) / 64 * 64;
+    const int64_t max_reals = tg_max(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
+    plan.width = tg_min(plan.columns, tg_max(max_reals / rows / 4 * 4, PIECE_COLUMNS));
+    const int64_t piece = (tg_min(rows * plan.columns, max_reals) + 63) / 64 * 64;
     const int64_t large = (plan.large_chunk * in_large_chunk(&plan) + 127) / 64 * 64;
-    plan.middle = plan.size + longer(longer(need[0] + need[1], large), piece);
+    plan.middle = plan.size + tg_max(tg_max(need[0] + need[1], large), piece);
     plan.size = plan.middle + plan.dim0 * plan.parts * plan.columns;
     return plan;
 }
@@ -244,8 +244,8 @@ int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t planes_at_once) {
     if (plan->steps == 2) { /* from `middle` itself */
         return plan->dim0;
     }
-    const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_CHUNK_BYTES / 4);
-    const int64_t most = shorter(plan->dim0, longer(room / plan->state[2], 1));
+    const int64_t room = tg_min(plan->middle - plan->buffer[0], CUDA_CHUNK_BYTES / 4);
+    const int64_t most = tg_min(plan->dim0, tg_max(room / plan->state[2], 1));
     const auto rounds = [&](int64_t count) {
         return (count * plan->step[1].left + planes_at_once - 1) / planes_at_once;
     };
@@ -253,7 +253,7 @@ int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t planes_at_once) {
     for (int64_t count = 1; count <= most; count++) {
         const int64_t all = plan->dim0 / count * rounds(count) + rounds(plan->dim0 % count);
         best = all <= least ? count : best;
-        least = shorter(all, least);
+        least = tg_min(all, least);
     }
     return best;
 }
@@ -313,7 +313,7 @@ tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward,
         const cuda_factor *factor = q < plan->steps ? &plan->step[q].factor : &plan->first;
         if (factor->u && factor->own != CUDA_OWN_DIRECT) {
             list.factor[list.count++] = *factor;
-            largest = longer(largest, plan->parts * factor->rows * factor->ld);
+            largest = tg_max(largest, plan->parts * factor->rows * factor->ld);
         }
     }
     if (list.count == 0) {
@@ -325,8 +325,8 @@ tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward,
         return with_parts(plan->parts, [&](auto parts) {
             constexpr int P = decltype(parts)::value;
             R *reals = static_cast<R *>(workspace);
-            write_factors<R, P><<<grid, 256, 0, cuda_stream(be)>>>(list, forward, reals);
-            return CUDA_LAUNCHED(be, "laying out factors");
+            return launch_alone(be, "laying out factors", write_factors<R, P>, grid, 256, 0, list,
+                                forward, reals);
         });
     });
 }
@@ -350,12 +350,11 @@ static tg_status turn(tg_backend *be, const cuda_plan *plan, const cuda_step *st
                       int64_t count, const void *in, void *out) {
     const int64_t left = count * step->left, rows = left * step->dim * plan->parts;
     const int64_t a = forward ? step->dim : plan->parts, b = forward ? plan->parts : step->dim;
-    const unsigned blocks = (unsigned)shorter(rows, 1 << 20);
+    const unsigned blocks = (unsigned)tg_min(rows, 1 << 20);
     return with_wide(plan->real, [&](auto tag) {
         using R = typename decltype(tag)::type;
-        transpose_rows<<<blocks, 128, 0, cuda_stream(be)>>>(
-            left, a, b, step->right, static_cast<const R *>(in), static_cast<R *>(out));
-        return CUDA_LAUNCHED(be, "turning a tensor");
+        return launch_alone(be, "turning a tensor", transpose_rows<R>, blocks, 128, 0, left, a, b,
+                            step->right, static_cast<const R *>(in), static_cast<R *>(out));
     });
 }
 

@@ -14,7 +14,7 @@ static constexpr __host__ __device__ int core_stride(int tiles) {
     return tiles == 3 ? 24 : 56;
 }
 
-static __host__ __device__ inline int column_tiles(const cuda_planes &s) {
+static __host__ __device__ inline int column_tiles(const plane_pass &s) {
     return (s.d3 + 7) / 8;
 }
 

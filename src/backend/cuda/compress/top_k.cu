@@ -260,10 +260,8 @@ static tg_status clear_bitmap(tg_backend *be, tg_bitmap *bitmap) {
     if (bitmap->n > 0) {
         const size_t words = (size_t)tg_bitmap_words(bitmap->n) * sizeof *bitmap->words;
         const size_t ranks = (size_t)tg_bitmap_ranks(bitmap->n) * sizeof *bitmap->ranks;
-        TG_CALL(CUDA_CHECK(be, cudaMemsetAsync(bitmap->words, 0, words, cuda_stream(be)),
-                           "clearing a bitmap"));
-        TG_CALL(CUDA_CHECK(be, cudaMemsetAsync(bitmap->ranks, 0, ranks, cuda_stream(be)),
-                           "clearing a bitmap"));
+        TG_CALL(cuda_clear(be, bitmap->words, words, "clearing a bitmap"));
+        TG_CALL(cuda_clear(be, bitmap->ranks, ranks, "clearing a bitmap"));
     }
     return TG_OK;
 }
@@ -271,29 +269,25 @@ static tg_status clear_bitmap(tg_backend *be, tg_bitmap *bitmap) {
 /* The k entries with the largest keys, 0 < k <= n. */
 template <class KEY>
 static tg_status select_keys(tg_backend *be, const KEY &key, int64_t k, tg_bitmap *bitmap) {
-    const cudaStream_t stream = cuda_stream(be);
     const int64_t n = bitmap->n, groups = tg_bitmap_ranks(n);
     const unsigned blocks = group_blocks(be, n, THREADS);
     /* As many blocks as run at once: each adds all its bins to the device's. */
     const int64_t tiles = (n + THREADS * KEY::ahead - 1) / (THREADS * KEY::ahead);
     const int64_t most = (int64_t)cuda_state_of(be)->processors * RESIDENT;
     selection *s = static_cast<selection *>(cuda_state_of(be)->scratch);
-    begin_kernel<<<1, PICK_THREADS, 0, stream>>>((uint64_t)k, s);
-    TG_CALL(CUDA_LAUNCHED(be, "a selection"));
+    TG_CALL(launch_alone(be, "a selection", begin_kernel, 1, PICK_THREADS, 0, (uint64_t)k, s));
     for (int left = KEY_BITS; left > 0;) {
         const int bits = left < BITS ? left : BITS;
         left -= bits;
-        count_kernel<<<(unsigned)(tiles < most ? tiles : most), THREADS, 0, stream>>>(key, n, left,
-                                                                                      bits, s);
-        TG_CALL(CUDA_LAUNCHED(be, "a selection"));
-        pick_kernel<<<1, PICK_THREADS, 0, stream>>>(bits, s);
-        TG_CALL(CUDA_LAUNCHED(be, "a selection"));
+        TG_CALL(launch_alone(be, "a selection", count_kernel<KEY>, (unsigned)tg_min(tiles, most),
+                             THREADS, 0, key, n, left, bits, s));
+        TG_CALL(launch_alone(be, "a selection", pick_kernel, 1, PICK_THREADS, 0, bits, s));
     }
-    tie_kernel<<<blocks, THREADS, 0, stream>>>(key, n, s, bitmap->ranks);
-    TG_CALL(CUDA_LAUNCHED(be, "a selection"));
+    TG_CALL(launch_alone(be, "a selection", tie_kernel<KEY>, blocks, THREADS, 0, key, n, s,
+                         bitmap->ranks));
     TG_CALL(cuda_scan(be, groups, bitmap->ranks, &s->at.resolved, s->partials, NULL));
-    keep_kernel<<<blocks, THREADS, 0, stream>>>(key, n, s, bitmap->words, bitmap->ranks);
-    TG_CALL(CUDA_LAUNCHED(be, "a selection"));
+    TG_CALL(launch_alone(be, "a selection", keep_kernel<KEY>, blocks, THREADS, 0, key, n, s,
+                         bitmap->words, bitmap->ranks));
     TG_CALL(cuda_scan(be, groups, bitmap->ranks, NULL, s->partials, NULL));
     bitmap->count = k;
     return TG_OK;
@@ -328,23 +322,19 @@ static tg_status select_random(tg_backend *be, const tg_select *op) {
     tg_bitmap *bitmap = op->bitmap;
     TG_CALL(clear_bitmap(be, bitmap));
     if (op->k > 0) {
-        random_kernel<<<cuda_blocks(be, op->k, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            op->rng, (uint64_t)bitmap->n, op->k,
-            reinterpret_cast<unsigned long long *>(bitmap->words));
-        TG_CALL(CUDA_LAUNCHED(be, "a random selection"));
+        TG_CALL(launch_alone(be, "a random selection", random_kernel,
+                             cuda_blocks(be, op->k, THREADS), THREADS, 0, op->rng,
+                             (uint64_t)bitmap->n, op->k,
+                             reinterpret_cast<unsigned long long *>(bitmap->words)));
         TG_CALL(cuda_rank(be, bitmap, s->partials, NULL));
         bitmap->count = op->k;
     }
     return TG_OK;
 }
 
-static tg_status cuda_select(tg_backend *be, const tg_select *op) {
+tg_status cuda_select(tg_backend *be, const tg_select *op) {
     TG_CALL(tg_check_select(be->ctx, op));
     return op->kind == TG_SELECT_RANDOM  ? select_random(be, op)
            : op->kind == TG_SELECT_GIVEN ? cuda_bitmap_rank(be, op->bitmap)
                                          : select_by_value(be, op);
-}
-
-void cuda_fill_select(tg_backend_ops *ops) {
-    ops->select = cuda_select;
 }

@@ -1,10 +1,8 @@
 /* Table of the CUDA backend.
  *
  * Starts empty, unlike the cpu backend, which starts from ref: ref's loops run on the host and
- * cannot read device pointers. The files of this folder fill every slot. */
-#include "backend/cuda/nn/neighbours.cuh"
+ * cannot read device pointers. */
 #include "backend/cuda/nn/nn.cuh"
-#include "backend/cuda/sm90/block.cuh"
 
 tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, int line,
                      const char *what) {
@@ -37,7 +35,7 @@ tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const 
                       (int)error);
 }
 
-static bool cuda_workspace(tg_backend *be, const tg_query *query, size_t *bytes) {
+bool cuda_workspace(tg_backend *be, const tg_query *query, size_t *bytes) {
     if (query->block) {
         return cuda_block_workspace(be, query->block, bytes);
     }
@@ -45,11 +43,11 @@ static bool cuda_workspace(tg_backend *be, const tg_query *query, size_t *bytes)
         return cuda_block_back_workspace(be, query->block_back, bytes);
     }
     *bytes = query->compress ? cuda_compress_workspace(be, query->compress)
-             : query->skip   ? cuda_skip_workspace(be, query->skip, query->skip->backward)
-             : query->mlp    ? cuda_mlp_workspace(be, query->mlp, query->mlp->backward)
-             : query->gno    ? cuda_gno_workspace(be, query->gno, query->gno->backward)
+             : query->skip   ? cuda_skip_workspace(be, query->skip)
+             : query->mlp    ? cuda_mlp_workspace(be, query->mlp)
+             : query->gno    ? cuda_gno_workspace(query->gno)
              : query->neighbours
-                 ? cuda_neighbours_bytes(be, query->neighbours->points, query->neighbours->queries)
+                 ? cuda_neighbours_bytes(query->neighbours->points, query->neighbours->queries)
                  : 0;
     return query->two_modes ? cuda_two_modes_supports(be, query->two_modes)
            : query->mapped  ? cuda_mapped_supports(be, query->mapped)
@@ -64,30 +62,8 @@ extern "C" __attribute__((visibility("default"))) void tg_backend_fill_cuda(tg_b
     ops->name = "cuda";
     ops->summary = "NVIDIA GPU: cuBLAS, cuSOLVER and own kernels";
     ops->place = TG_DEVICE;
-    cuda_fill_device(ops);
-    cuda_fill_stream(ops);
-    cuda_fill_elementwise(ops);
-    cuda_fill_quantize(ops);
-    cuda_fill_reduce(ops);
-    cuda_fill_columns(ops);
-    cuda_fill_random(ops);
-    cuda_fill_index(ops);
-    cuda_fill_adam(ops);
-    cuda_fill_dense(ops);
-    cuda_fill_compress(ops);
-    cuda_fill_fft(ops);
-    cuda_fill_nn_pointwise(ops);
-    cuda_fill_nn_skip(ops);
-    cuda_fill_nn_mlp(ops);
-    cuda_fill_nn_norm(ops);
-    cuda_fill_nn_spectral(ops);
-    cuda_fill_nn_two_modes(ops);
-    cuda_fill_nn_mapped(ops);
-    cuda_fill_nn_loss(ops);
-    cuda_fill_nn_neighbours(ops);
-    cuda_fill_nn_gno(ops);
-    ops->workspace = cuda_workspace;
-    ops->block_forward = cuda_block_forward;
-    ops->block_backward = cuda_block_backward;
-    cuda_fill_flow(ops);
+    ops->stream = &cuda_stream_ops;
+#define FILL(name) ops->name = cuda_##name;
+    CUDA_SLOTS(FILL)
+#undef FILL
 }

@@ -65,23 +65,21 @@ static unsigned tiles_of(int64_t n) {
     return (unsigned)((n + SIDE - 1) / SIDE);
 }
 
-static tg_status cuda_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                     const void *x, double *squares) {
+tg_status cuda_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                              const void *x, double *squares) {
     const tg_status status = tg_check_float(be->ctx, "column_squares", dtype);
     if (status != TG_OK || columns <= 0) {
         return status;
     }
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        squares_kernel<<<tiles_of(columns), dim3(SIDE, SIDE), 0, cuda_stream(be)>>>(
-            rows, columns, static_cast<const E *>(x), squares);
-        return CUDA_LAUNCHED(be, "column_squares");
+        return launch_alone(be, "column_squares", squares_kernel<E>, tiles_of(columns),
+                            dim3(SIDE, SIDE), 0, rows, columns, static_cast<const E *>(x), squares);
     });
 }
 
-static tg_status cuda_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                    double factor, const double *above, const double *below,
-                                    void *x) {
+tg_status cuda_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                             double factor, const double *above, const double *below, void *x) {
     const tg_status status = tg_check_float(be->ctx, "scale_columns", dtype);
     if (status != TG_OK || rows <= 0 || columns <= 0) {
         return status;
@@ -90,14 +88,14 @@ static tg_status cuda_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows
         (unsigned)min((rows + 4 * SCALE_ROWS - 1) / (4 * SCALE_ROWS), (int64_t)MAX_BLOCKS);
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        scale_kernel<<<dim3(tiles_of(columns), groups), dim3(SIDE, SCALE_ROWS), 0,
-                       cuda_stream(be)>>>(rows, columns, factor, above, below, static_cast<E *>(x));
-        return CUDA_LAUNCHED(be, "scale_columns");
+        return launch_alone(be, "scale_columns", scale_kernel<E>, dim3(tiles_of(columns), groups),
+                            dim3(SIDE, SCALE_ROWS), 0, rows, columns, factor, above, below,
+                            static_cast<E *>(x));
     });
 }
 
-static tg_status cuda_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                const void *x, int64_t ld_x, void *out, int64_t ld_out) {
+tg_status cuda_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                         const void *x, int64_t ld_x, void *out, int64_t ld_out) {
     const tg_status status = tg_check_float(be->ctx, "transpose", dtype);
     if (status != TG_OK || rows <= 0 || columns <= 0) {
         return status;
@@ -105,15 +103,8 @@ static tg_status cuda_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, in
     const unsigned groups = min(tiles_of(rows), (unsigned)MAX_BLOCKS);
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        transpose_kernel<<<dim3(tiles_of(columns), groups), dim3(SIDE, SCALE_ROWS), 0,
-                           cuda_stream(be)>>>(rows, columns, static_cast<const E *>(x), ld_x,
-                                              static_cast<E *>(out), ld_out);
-        return CUDA_LAUNCHED(be, "transpose");
+        return launch_alone(be, "transpose", transpose_kernel<E>, dim3(tiles_of(columns), groups),
+                            dim3(SIDE, SCALE_ROWS), 0, rows, columns, static_cast<const E *>(x),
+                            ld_x, static_cast<E *>(out), ld_out);
     });
-}
-
-void cuda_fill_columns(tg_backend_ops *ops) {
-    ops->column_squares = cuda_column_squares;
-    ops->scale_columns = cuda_scale_columns;
-    ops->transpose = cuda_transpose;
 }

@@ -10,10 +10,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <type_traits>
 
 extern "C" {
 #include "backend/backend.h"
 #include "backend/check.h"
+#include "base/minmax.h"
 }
 
 enum {
@@ -55,6 +57,12 @@ static inline cudaStream_t cuda_stream(const tg_backend *be) {
     return cuda_state_of(be)->stream;
 }
 
+/* In device.cu: sets memory to 0, queued; reads a result of at most CUDA_PINNED_BYTES at once;
+ * makes a stream. */
+tg_status cuda_clear(const tg_backend *be, void *x, size_t bytes, const char *what);
+tg_status cuda_read(tg_backend *be, void *host, const void *from, size_t bytes);
+tg_status cuda_make_stream(const tg_backend *be, cudaStream_t *out);
+
 /* Later calls are queued there. */
 tg_status cuda_set_stream(tg_backend *be, cudaStream_t stream); /* device.cu */
 
@@ -62,9 +70,6 @@ tg_status cuda_set_stream(tg_backend *be, cudaStream_t stream); /* device.cu */
 #define CUDA_CHECK(be, call, what) cuda_check((be), (call), __FILE__, __LINE__, (what))
 tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, int line,
                      const char *what);
-
-/* After a kernel launch. */
-#define CUDA_LAUNCHED(be, what) CUDA_CHECK((be), cudaGetLastError(), (what))
 
 /* The same for the libraries. */
 #define BLAS_CHECK(be, call, what) cuda_check_blas((be), (call), __FILE__, __LINE__, (what))
@@ -79,23 +84,29 @@ tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const 
 static inline unsigned cuda_blocks(const tg_backend *be, int64_t n, int threads) {
     const int64_t wanted = (n + threads - 1) / threads;
     const int64_t most = (int64_t)cuda_state_of(be)->processors * (2048 / threads) * 4;
-    return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
+    return (unsigned)tg_max(tg_min(wanted, most), 1);
 }
 
-/* Each file fills the slots it has. */
-void cuda_fill_device(tg_backend_ops *ops);      /* device.cu: setup, memory, transfers */
-void cuda_fill_stream(tg_backend_ops *ops);      /* stream.cu: events, copy stream, graphs */
-void cuda_fill_elementwise(tg_backend_ops *ops); /* elementwise.cu */
-void cuda_fill_quantize(tg_backend_ops *ops);    /* quantize.cu */
-void cuda_fill_reduce(tg_backend_ops *ops);      /* reduce.cu: dot, norms, slice_norms, counts */
-void cuda_fill_columns(tg_backend_ops *ops);     /* columns.cu */
-void cuda_fill_random(tg_backend_ops *ops);      /* random.cu */
-void cuda_fill_index(tg_backend_ops *ops);       /* compress/index_set.cu, top_k.cu */
-void cuda_fill_adam(tg_backend_ops *ops);        /* optim/adam.cu */
-void cuda_fill_dense(tg_backend_ops *ops);       /* linalg/ */
-void cuda_fill_compress(tg_backend_ops *ops);    /* compress/compress.cu, expand.cu */
-void cuda_fill_fft(tg_backend_ops *ops);         /* fft/fft.cu */
-void cuda_fill_flow(tg_backend_ops *ops);        /* pde/vorticity.cu */
+/* The slots, functions cuda_<slot> of the table's types. */
+/* clang-format off */
+#define CUDA_SLOTS(SLOT) \
+    SLOT(probe) SLOT(open) SLOT(close) SLOT(alloc) SLOT(release) SLOT(upload) SLOT(download) \
+    SLOT(copy) SLOT(synchronize) SLOT(device_facts) SLOT(devices) SLOT(workspace) \
+    SLOT(fill) SLOT(convert) SLOT(axpy) SLOT(norms) SLOT(count_nonfinite) SLOT(random) \
+    SLOT(quantize) SLOT(gemm) SLOT(gram) SLOT(slice_norms) SLOT(column_squares) \
+    SLOT(scale_columns) SLOT(transpose) SLOT(scratch_need) SLOT(eigh) SLOT(qr) \
+    SLOT(leading_columns) SLOT(fft_create) SLOT(fft_destroy) SLOT(fft) SLOT(select) \
+    SLOT(bitmap_clear) SLOT(compress) SLOT(expand) SLOT(step_compressed) SLOT(sample) \
+    SLOT(grad_dense) SLOT(update) SLOT(box_copy) SLOT(grid_embed) SLOT(planes) SLOT(activate) \
+    SLOT(add_skip) SLOT(mlp) SLOT(block_forward) SLOT(block_backward) SLOT(spectral_contract) \
+    SLOT(two_modes) SLOT(mapped_contract) SLOT(mapped_gradients) SLOT(norm) SLOT(loss) \
+    SLOT(sobolev_squares) SLOT(residual) SLOT(neighbours_build) SLOT(neighbours_list) SLOT(gno) \
+    SLOT(flow)
+/* clang-format on */
+#define CUDA_SLOT(name) std::remove_pointer_t<decltype(tg_backend_ops::name)> cuda_##name;
+CUDA_SLOTS(CUDA_SLOT)
+#undef CUDA_SLOT
+extern const tg_stream_ops cuda_stream_ops; /* stream.cu */
 
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes); /* compress.cu */
 size_t cuda_plans_bytes(void); /* compress/plans.cu: none made is all bytes 0 */
@@ -117,7 +128,19 @@ extern cuda_functions cuda_libraries;
  * is missing. */
 bool cuda_libraries_open(char *reason, size_t capacity);
 
-/* ---- matrix products, callable by name ---- */
+/* ---- kernels for some sizes ---- */
+
+/* f(SIZE) with a constant: the first of the sizes that is enough, or the last. */
+template <int SIZE, int... MORE, class F> static inline auto with_size(int64_t needed, F f) {
+    if constexpr (sizeof...(MORE) > 0) {
+        if (needed > SIZE) {
+            return with_size<MORE...>(needed, f);
+        }
+    }
+    return f(std::integral_constant<int, SIZE>());
+}
+
+/* ---- matrix products ---- */
 
 /* One product C (m, n) = alpha op(A) op(B) + beta C; rows lda, ldb and ldc apart. */
 static inline tg_gemm gemm_of(tg_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha,
@@ -127,16 +150,8 @@ static inline tg_gemm gemm_of(tg_dtype dtype, int64_t m, int64_t n, int64_t k, d
             ldb,   0,    c,    ldc, 0, 1, false};
 }
 
-/* Queued, without allocation; be->math selects TF32 or f32 for f32 and c64. Operand CONJ, sums,
- * k = 0 and arrays not aligned to their elements run on our own kernel, in f32 instead of TF32. */
-tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm);
-
-/* Always uses our own kernel; m, n and batch are not 0. */
+/* cuda_gemm by our own kernel; m, n and batch are not 0. */
 tg_status cuda_gemm_tiles(tg_backend *be, const tg_gemm *gemm);
-
-/* The gram slot; without allocation. */
-tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                    const void *x, const tg_bitmap *mask, void *out);
 
 /* ---- programmatic dependent launch (PDL) ---- */
 

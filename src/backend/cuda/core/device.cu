@@ -67,7 +67,7 @@ static cudaError_t describe_devices(char *text, size_t capacity) {
     return error;
 }
 
-static void cuda_probe(tg_backend_info *info) {
+void cuda_probe(tg_backend_info *info) {
     describe_runtime(info->libraries, sizeof info->libraries);
     cudaError_t error = describe_devices(info->device, sizeof info->device);
     info->available = error == cudaSuccess;
@@ -105,12 +105,12 @@ static void device_release(void *state, void *block) {
     }
 }
 
-static void *cuda_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
+void *cuda_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
     return tg_mem_device_alloc(be->ctx, &cuda_state_of(be)->memory, category, bytes);
 }
 
 /* cudaFree synchronizes with the device; a caller's allocator does not. */
-static void cuda_release(tg_backend *be, void *block) {
+void cuda_release(tg_backend *be, void *block) {
     const cuda_state *cuda = cuda_state_of(be);
     if (block && be->ctx->config.allocator.alloc) {
         cudaStreamSynchronize(cuda->copy_stream);
@@ -122,7 +122,7 @@ static void cuda_release(tg_backend *be, void *block) {
 
 /* ---- setup and teardown ---- */
 
-static tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_stream) {
+tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_stream) {
     TG_CALL(CUDA_CHECK(be, cudaGetDeviceCount(count), "counting the GPUs"));
     return stream
                ? CUDA_CHECK(be, cudaStreamGetDevice(static_cast<cudaStream_t>(stream), of_stream),
@@ -130,7 +130,7 @@ static tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_
                : TG_OK;
 }
 
-static void cuda_close(tg_backend *be) {
+void cuda_close(tg_backend *be) {
     cuda_state *cuda = cuda_state_of(be);
     if (!cuda) {
         return;
@@ -148,17 +148,11 @@ static void cuda_close(tg_backend *be) {
     if (cuda->copy_event) {
         cudaEventDestroy(cuda->copy_event);
     }
-    if (cuda->copy_stream) {
-        cudaStreamDestroy(cuda->copy_stream);
-    }
-    if (cuda->side_stream) {
-        cudaStreamDestroy(cuda->side_stream);
-    }
-    if (cuda->capture_stream) {
-        cudaStreamDestroy(cuda->capture_stream);
-    }
-    if (cuda->stream && !be->stream) {
-        cudaStreamDestroy(cuda->stream);
+    cudaStream_t own = be->stream ? NULL : cuda->stream;
+    for (cudaStream_t stream : {cuda->copy_stream, cuda->side_stream, cuda->capture_stream, own}) {
+        if (stream) {
+            cudaStreamDestroy(stream);
+        }
     }
     cudaGetLastError(); /* a lost device has nothing to shut down */
     tg_mem_free(be->ctx, cuda->plans);
@@ -185,26 +179,28 @@ static tg_status open_blas(tg_backend *be) {
     return cuda_set_stream(be, cuda->stream);
 }
 
+static tg_status get_attribute(const tg_backend *be, cudaDeviceAttr attribute, int *out) {
+    return CUDA_CHECK(be, cudaDeviceGetAttribute(out, attribute, cuda_state_of(be)->device),
+                      "asking the GPU");
+}
+
 static tg_status find_hopper(tg_backend *be) {
-    tg_status status = TG_OK;
 #ifdef TG_CUDA_SM90A
-    cuda_state *cuda = cuda_state_of(be);
     int major = 0, minor = 0;
-    TG_TRY(CUDA_CHECK(
-        be, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->device),
-        "asking the GPU"));
-    TG_TRY(CUDA_CHECK(
-        be, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->device),
-        "asking the GPU"));
-    cuda->is_hopper = major == 9 && minor == 0;
-fail:
+    TG_CALL(get_attribute(be, cudaDevAttrComputeCapabilityMajor, &major));
+    TG_CALL(get_attribute(be, cudaDevAttrComputeCapabilityMinor, &minor));
+    cuda_state_of(be)->is_hopper = major == 9 && minor == 0;
 #else
     (void)be;
 #endif
-    return status;
+    return TG_OK;
 }
 
-static tg_status cuda_open(tg_backend *be) {
+tg_status cuda_make_stream(const tg_backend *be, cudaStream_t *out) {
+    return CUDA_CHECK(be, cudaStreamCreateWithFlags(out, cudaStreamNonBlocking), "making a stream");
+}
+
+tg_status cuda_open(tg_backend *be) {
     tg_status status = TG_OK;
     char reason[sizeof(tg_backend_info::reason)];
     if (!cuda_libraries_open(reason, sizeof reason)) {
@@ -224,26 +220,18 @@ static tg_status cuda_open(tg_backend *be) {
     cuda->memory.place = TG_DEVICE;
     TG_TRY(CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU"));
     if (!be->stream) {
-        TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
-                          "making a stream"));
+        TG_TRY(cuda_make_stream(be, &cuda->stream));
     }
     cuda->memory.stream = cuda->stream;
     cuda->plans = static_cast<struct cuda_plans *>(
         tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, cuda_plans_bytes()));
     TG_TRY(cuda->plans ? TG_OK : TG_E_MEMORY);
-    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking),
-                      "making a stream"));
-    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->side_stream, cudaStreamNonBlocking),
-                      "making a stream"));
+    TG_TRY(cuda_make_stream(be, &cuda->copy_stream));
+    TG_TRY(cuda_make_stream(be, &cuda->side_stream));
     TG_TRY(CUDA_CHECK(be, cudaEventCreateWithFlags(&cuda->copy_event, cudaEventDisableTiming),
                       "making an event"));
-    TG_TRY(CUDA_CHECK(
-        be, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->device),
-        "asking the GPU"));
-    TG_TRY(CUDA_CHECK(be,
-                      cudaDeviceGetAttribute(&cuda->max_shared,
-                                             cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->device),
-                      "asking the GPU"));
+    TG_TRY(get_attribute(be, cudaDevAttrMultiProcessorCount, &cuda->processors));
+    TG_TRY(get_attribute(be, cudaDevAttrMaxSharedMemoryPerBlockOptin, &cuda->max_shared));
     TG_TRY(find_hopper(be));
     cuda->scratch = cuda_alloc(be, TG_MEM_WORKSPACE, CUDA_SCRATCH_BYTES);
     TG_TRY(cuda->scratch ? TG_OK : TG_E_MEMORY);
@@ -280,7 +268,7 @@ tg_status cuda_allow_shared(const tg_backend *be, const void *kernel, size_t byt
 
 /* ---- transfers ---- */
 
-static tg_status cuda_synchronize(tg_backend *be) {
+tg_status cuda_synchronize(tg_backend *be) {
     return CUDA_CHECK(be, cudaStreamSynchronize(cuda_state_of(be)->stream), "waiting for the GPU");
 }
 
@@ -291,44 +279,41 @@ static tg_status transfer(tg_backend *be, void *dst, const void *src, size_t byt
     return CUDA_CHECK(be, cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream), what);
 }
 
-static tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {
+tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {
     TG_CALL(transfer(be, dst, host, bytes, cudaMemcpyHostToDevice, "copying to the GPU"));
     return cuda_synchronize(be);
 }
 
-static tg_status cuda_download(tg_backend *be, void *host, const void *src, size_t bytes) {
+tg_status cuda_download(tg_backend *be, void *host, const void *src, size_t bytes) {
     TG_CALL(transfer(be, host, src, bytes, cudaMemcpyDeviceToHost, "copying from the GPU"));
     return cuda_synchronize(be);
 }
 
-static tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
+tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
     return transfer(be, dst, src, bytes, cudaMemcpyDefault, "copying memory of the GPU");
 }
 
-static tg_status cuda_device_facts(tg_backend *be, tg_device_facts *out) {
+tg_status cuda_clear(const tg_backend *be, void *x, size_t bytes, const char *what) {
+    return CUDA_CHECK(be, cudaMemsetAsync(x, 0, bytes, cuda_stream(be)), what);
+}
+
+tg_status cuda_read(tg_backend *be, void *host, const void *from, size_t bytes) {
+    void *pinned = cuda_state_of(be)->pinned;
+    TG_CALL(transfer(be, pinned, from, bytes, cudaMemcpyDeviceToHost, "copying from the GPU"));
+    TG_CALL(cuda_synchronize(be));
+    memcpy(host, pinned, bytes);
+    return TG_OK;
+}
+
+tg_status cuda_device_facts(tg_backend *be, tg_device_facts *out) {
     static const cudaDeviceAttr parts[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId,
                                            cudaDevAttrPciDeviceId};
     *out = tg_device_facts();
     for (const cudaDeviceAttr part : parts) {
         int value = 0;
-        TG_CALL(CUDA_CHECK(be, cudaDeviceGetAttribute(&value, part, cuda_state_of(be)->device),
-                           "asking the GPU"));
+        TG_CALL(get_attribute(be, part, &value));
         out->address = out->address << 16 | static_cast<uint64_t>(value);
     }
     return CUDA_CHECK(be, cudaMemGetInfo(&out->memory_left, &out->memory_total),
                       "asking the GPU for its memory");
-}
-
-void cuda_fill_device(tg_backend_ops *ops) {
-    ops->probe = cuda_probe;
-    ops->open = cuda_open;
-    ops->close = cuda_close;
-    ops->alloc = cuda_alloc;
-    ops->release = cuda_release;
-    ops->upload = cuda_upload;
-    ops->download = cuda_download;
-    ops->copy = cuda_copy;
-    ops->synchronize = cuda_synchronize;
-    ops->device_facts = cuda_device_facts;
-    ops->devices = cuda_devices;
 }

@@ -71,6 +71,14 @@ template <class R> __host__ __device__ inline pair<R> conj(pair<R> a) {
 template <class R> __host__ __device__ inline R abs2(pair<R> a) {
     return a.re * a.re + a.im * a.im;
 }
+/* sum += a b */
+template <class R> __device__ inline void add_product(R &sum, R a, R b) {
+    sum = fma(a, b, sum);
+}
+template <class R> __device__ inline void add_product(pair<R> &sum, pair<R> a, pair<R> b) {
+    sum.re = fma(a.re, b.re, fma(-a.im, b.im, sum.re));
+    sum.im = fma(a.re, b.im, fma(a.im, b.re, sum.im));
+}
 
 /* ---- dtypes at run time ---- */
 

@@ -25,7 +25,7 @@ template <class R> static void set_value(pair<R> *value, tg_scalar from) {
     *value = {(R)from.re, (R)from.im};
 }
 
-static tg_status cuda_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
+tg_status cuda_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
     const tg_status status = tg_check_float(be->ctx, "fill", dtype);
     if (status != TG_OK || n <= 0) {
         return status;
@@ -33,12 +33,11 @@ static tg_status cuda_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar 
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
         E *out = static_cast<E *>(x);
-        const int64_t packs = is_aligned<per_pack<E>>(out) ? n / per_pack<E> : 0;
+        const int64_t packs = packs_of(n, out);
         wide_of<E> wide;
         set_value(&wide, value);
-        fill_kernel<E><<<stream_blocks(be, packs, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            packs, n, wide, out);
-        return CUDA_LAUNCHED(be, "fill");
+        return launch_alone(be, "fill", fill_kernel<E>, stream_blocks(be, packs, n, THREADS),
+                            THREADS, 0, packs, n, wide, out);
     });
 }
 
@@ -73,8 +72,8 @@ static __global__ void scale_kernel(int64_t packs, int64_t n, pair<real_of<part_
     });
 }
 
-static tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha,
-                           const void *x, void *y) {
+tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
+                    void *y) {
     const tg_status status = tg_check_float(be->ctx, "axpy", dtype);
     if (status != TG_OK || n <= 0) {
         return status;
@@ -83,16 +82,13 @@ static tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar 
         using E = typename decltype(tag)::type;
         const E *in = static_cast<const E *>(x);
         E *out = static_cast<E *>(y);
-        const bool aligned = (!in || is_aligned<per_pack<E>>(in)) && is_aligned<per_pack<E>>(out);
-        const int64_t packs = aligned ? n / per_pack<E> : 0;
+        const int64_t packs = packs_of(n, in, out);
         const unsigned blocks = stream_blocks(be, packs, n, THREADS);
         const auto factor = factor_of<real_of<part_of<E>>>(alpha);
-        if (in) {
-            axpy_kernel<E><<<blocks, THREADS, 0, cuda_stream(be)>>>(packs, n, factor, in, out);
-        } else {
-            scale_kernel<E><<<blocks, THREADS, 0, cuda_stream(be)>>>(packs, n, factor, out);
-        }
-        return CUDA_LAUNCHED(be, "axpy");
+        return in ? launch_alone(be, "axpy", axpy_kernel<E>, blocks, THREADS, 0, packs, n, factor,
+                                 in, out)
+                  : launch_alone(be, "axpy", scale_kernel<E>, blocks, THREADS, 0, packs, n, factor,
+                                 out);
     });
 }
 
@@ -127,8 +123,8 @@ static __global__ void convert_kernel(int64_t packs, int64_t n, int src_step, in
     });
 }
 
-static tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
-                              tg_dtype dst_dtype, void *dst) {
+tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
+                       tg_dtype dst_dtype, void *dst) {
     TG_CALL(tg_check_float(be->ctx, "convert", src_dtype));
     TG_CALL(tg_check_float(be->ctx, "convert", dst_dtype));
     if (n <= 0) {
@@ -147,16 +143,9 @@ static tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, con
             D *out = static_cast<D *>(dst);
             const bool aligned = alike && is_aligned<N>(in) && is_aligned<N>(out);
             const int64_t packs = aligned ? count / N : 0;
-            convert_kernel<S, D, N>
-                <<<stream_blocks(be, packs, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
-                    packs, count, src_step, dst_step, in, out);
-            return CUDA_LAUNCHED(be, "convert");
+            return launch_alone(be, "convert", convert_kernel<S, D, N>,
+                                stream_blocks(be, packs, count, THREADS), THREADS, 0, packs, count,
+                                src_step, dst_step, in, out);
         });
     });
-}
-
-void cuda_fill_elementwise(tg_backend_ops *ops) {
-    ops->fill = cuda_fill;
-    ops->convert = cuda_convert;
-    ops->axpy = cuda_axpy;
 }

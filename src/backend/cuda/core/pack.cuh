@@ -94,8 +94,11 @@ template <class T> struct element<pair<T>> {
 template <class E> using part_of = typename element<E>::part;
 template <class E> using wide_of = typename element<E>::wide;
 
-/* Elements per pack. */
+/* Elements per pack, and packs of n elements: 0 unless all arrays (NULL: none) are aligned. */
 template <class E> constexpr int per_pack = sizeof(E) < 16 ? 16 / (int)sizeof(E) : 1;
+template <class E> inline int64_t packs_of(int64_t n, const E *x, const E *y = NULL) {
+    return is_aligned<per_pack<E>>(x) && is_aligned<per_pack<E>>(y) ? n / per_pack<E> : 0;
+}
 
 /* Any element as a pair of doubles. */
 template <class T> __device__ inline pair<double> to_double(T x) {

@@ -106,26 +106,22 @@ static tg_status launch_quantize(tg_backend *be, int64_t n, const float *x, uint
     const int64_t blocks = tg_quantized_blocks(n);
     float *scales = reinterpret_cast<float *>(bytes + tg_quantized_scales(n));
     const auto kernel = is_aligned<4>(x) ? quantize<true> : quantize<false>;
-    kernel<<<grid_of(be, blocks), THREADS, 0, cuda_stream(be)>>>(n, blocks, x, bytes, scales);
-    return CUDA_LAUNCHED(be, "quantizing an array");
+    return launch_alone(be, "quantizing an array", kernel, grid_of(be, blocks), THREADS, 0, n,
+                        blocks, x, bytes, scales);
 }
 
 static tg_status launch_dequantize(tg_backend *be, int64_t n, const uint8_t *bytes, float *x) {
     const int64_t blocks = tg_quantized_blocks(n);
     const float *scales = reinterpret_cast<const float *>(bytes + tg_quantized_scales(n));
     const auto kernel = is_aligned<4>(x) ? dequantize<true> : dequantize<false>;
-    kernel<<<grid_of(be, blocks), THREADS, 0, cuda_stream(be)>>>(n, blocks, bytes, scales, x);
-    return CUDA_LAUNCHED(be, "dequantizing an array");
+    return launch_alone(be, "dequantizing an array", kernel, grid_of(be, blocks), THREADS, 0, n,
+                        blocks, bytes, scales, x);
 }
 
-static tg_status cuda_quantize(tg_backend *be, const tg_quantization *op) {
+tg_status cuda_quantize(tg_backend *be, const tg_quantization *op) {
     return op->n <= 0     ? TG_OK
            : op->restores ? launch_dequantize(be, op->n, static_cast<const uint8_t *>(op->from),
                                               static_cast<float *>(op->to))
                           : launch_quantize(be, op->n, static_cast<const float *>(op->from),
                                             static_cast<uint8_t *>(op->to));
-}
-
-void cuda_fill_quantize(tg_backend_ops *ops) {
-    ops->quantize = cuda_quantize;
 }

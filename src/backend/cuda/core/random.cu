@@ -40,17 +40,13 @@ static tg_status random_numbers(tg_backend *be, const tg_random *op, double fact
     const int64_t n = width * op->n;
     return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        random_kernel<T, LAW><<<cuda_blocks(be, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            op->rng, (uint64_t)width * op->first, op->a, factor, n, static_cast<T *>(op->x));
-        return CUDA_LAUNCHED(be, "random numbers");
+        return launch_alone(be, "random numbers", random_kernel<T, LAW>,
+                            cuda_blocks(be, n, THREADS), THREADS, 0, op->rng,
+                            (uint64_t)width * op->first, op->a, factor, n, static_cast<T *>(op->x));
     });
 }
 
-static tg_status cuda_random(tg_backend *be, const tg_random *op) {
+tg_status cuda_random(tg_backend *be, const tg_random *op) {
     return op->law == TG_RANDOM_NORMAL ? random_numbers<normal_law>(be, op, op->b)
                                        : random_numbers<uniform_law>(be, op, op->b - op->a);
-}
-
-void cuda_fill_random(tg_backend_ops *ops) {
-    ops->random = cuda_random;
 }

@@ -21,14 +21,10 @@ template <class V> static __global__ void join_kernel(unsigned count, const V *p
 
 /* Joins the blocks' partial results in the scratch and copies the result to the host. */
 template <class V> static tg_status finish(tg_backend *be, unsigned blocks, V *out) {
-    const cuda_state *cuda = cuda_state_of(be);
-    V *partials = static_cast<V *>(cuda->scratch);
-    join_kernel<V><<<1, THREADS, 0, cuda->stream>>>(blocks, partials, partials + blocks);
-    TG_CALL(CUDA_LAUNCHED(be, "joining sums"));
-    TG_CALL(be->ops->copy(be, cuda->pinned, partials + blocks, sizeof *out));
-    TG_CALL(be->ops->synchronize(be));
-    memcpy(out, cuda->pinned, sizeof *out);
-    return TG_OK;
+    V *partials = static_cast<V *>(cuda_state_of(be)->scratch);
+    TG_CALL(launch_alone(be, "joining sums", join_kernel<V>, 1, THREADS, 0, blocks, partials,
+                         partials + blocks));
+    return cuda_read(be, out, partials + blocks, sizeof *out);
 }
 
 /* ---- norms ---- */
@@ -60,8 +56,7 @@ static __global__ void norms_kernel(int64_t packs, int64_t n, const E *x, tg_nor
     }
 }
 
-static tg_status cuda_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
-                            tg_norms *out) {
+tg_status cuda_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out) {
     const tg_status status = tg_check_float(be->ctx, "norms", dtype);
     *out = tg_norms();
     if (status != TG_OK || n <= 0) {
@@ -70,14 +65,14 @@ static tg_status cuda_norms(tg_backend *be, tg_dtype dtype, int64_t n, const voi
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
         const E *in = static_cast<const E *>(x);
-        const int64_t packs = is_aligned<per_pack<E>>(in) ? n / per_pack<E> : 0;
+        const int64_t packs = packs_of(n, in);
         const unsigned blocks = stream_blocks(be, packs, n, THREADS);
         tg_norms *partials = static_cast<tg_norms *>(cuda_state_of(be)->scratch);
-        norms_kernel<E><<<blocks, THREADS, 0, cuda_stream(be)>>>(packs, n, in, partials);
-        tg_status launched = CUDA_LAUNCHED(be, "norms");
-        launched = launched == TG_OK ? finish(be, blocks, out) : launched;
+        TG_CALL(
+            launch_alone(be, "norms", norms_kernel<E>, blocks, THREADS, 0, packs, n, in, partials));
+        TG_CALL(finish(be, blocks, out));
         out->max_abs = has_wide_parts<E> ? out->max_abs : sqrt(out->max_abs);
-        return launched;
+        return TG_OK;
     });
 }
 
@@ -102,8 +97,8 @@ static __global__ void count_kernel(int64_t packs, int64_t n, const E *x, uint32
     }
 }
 
-static tg_status cuda_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
-                                      uint32_t *count) {
+tg_status cuda_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
+                               uint32_t *count) {
     const tg_status status = tg_check_float(be->ctx, "count_nonfinite", dtype);
     if (status != TG_OK || n <= 0) {
         return status;
@@ -111,10 +106,9 @@ static tg_status cuda_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n,
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
         const E *in = static_cast<const E *>(x);
-        const int64_t packs = is_aligned<per_pack<E>>(in) ? n / per_pack<E> : 0;
-        count_kernel<E><<<stream_blocks(be, packs, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            packs, n, in, count);
-        return CUDA_LAUNCHED(be, "count_nonfinite");
+        const int64_t packs = packs_of(n, in);
+        return launch_alone(be, "count_nonfinite", count_kernel<E>,
+                            stream_blocks(be, packs, n, THREADS), THREADS, 0, packs, n, in, count);
     });
 }
 
@@ -166,24 +160,18 @@ static tg_status some_slice_norms(tg_backend *be, int64_t left, int64_t dim, int
     const int64_t all = left * right;
     const int64_t wanted = ((int64_t)cuda->processors * 8 + slices - 1) / slices;
     const int64_t most = (all + THREADS * 16 - 1) / (THREADS * 16); /* no split for a few entries */
-    const unsigned splits =
-        (unsigned)(wanted < most ? (wanted < 64 ? wanted : 64) : (most < 64 ? most : 64));
+    const unsigned splits = (unsigned)tg_min(tg_min(wanted, most), 64);
     double *partials = static_cast<double *>(cuda->scratch);
     double *sums = partials + (size_t)slices * splits;
-    slice_kernel<E><<<dim3(slices, splits), THREADS, 0, cuda->stream>>>(
-        left, dim, right, first, (all + splits - 1) / splits, x, partials);
-    TG_CALL(CUDA_LAUNCHED(be, "slice_norms"));
-    slice_join_kernel<<<(slices + THREADS - 1) / THREADS, THREADS, 0, cuda->stream>>>(
-        slices, splits, partials, sums);
-    TG_CALL(CUDA_LAUNCHED(be, "slice_norms"));
-    TG_CALL(be->ops->copy(be, cuda->pinned, sums, slices * sizeof *out));
-    TG_CALL(be->ops->synchronize(be));
-    memcpy(out + first, cuda->pinned, slices * sizeof *out);
-    return TG_OK;
+    TG_CALL(launch_alone(be, "slice_norms", slice_kernel<E>, dim3(slices, splits), THREADS, 0, left,
+                         dim, right, first, (all + splits - 1) / splits, x, partials));
+    TG_CALL(launch_alone(be, "slice_norms", slice_join_kernel, (slices + THREADS - 1) / THREADS,
+                         THREADS, 0, slices, splits, partials, sums));
+    return cuda_read(be, out + first, sums, slices * sizeof *out);
 }
 
-static tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
-                                  int64_t right, const void *x, double *out) {
+tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                           const void *x, double *out) {
     /* With 64 splits and the final sums, these fill half of the scratch. */
     const int64_t most = CUDA_SCRATCH_BYTES / (int64_t)sizeof(double) / 128;
     static_assert(CUDA_SCRATCH_BYTES / 128 <= CUDA_PINNED_BYTES, "sums pass through pinned memory");
@@ -195,16 +183,10 @@ static tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, 
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
         for (int64_t first = 0; first < dim; first += most) {
-            const unsigned slices = (unsigned)(dim - first < most ? dim - first : most);
+            const unsigned slices = (unsigned)tg_min(dim - first, most);
             TG_CALL(some_slice_norms(be, left, dim, right, first, slices, static_cast<const E *>(x),
                                      out));
         }
         return TG_OK;
     });
-}
-
-void cuda_fill_reduce(tg_backend_ops *ops) {
-    ops->norms = cuda_norms;
-    ops->count_nonfinite = cuda_count_nonfinite;
-    ops->slice_norms = cuda_slice_norms;
 }

@@ -121,9 +121,7 @@ static tg_status cuda_graph_begin(tg_backend *be) {
     tg_status status = TG_OK;
     cuda_state *cuda = cuda_state_of(be);
     if (be->stream && !cuda->capture_stream) {
-        TG_TRY(CUDA_CHECK(be,
-                          cudaStreamCreateWithFlags(&cuda->capture_stream, cudaStreamNonBlocking),
-                          "making a stream"));
+        TG_TRY(cuda_make_stream(be, &cuda->capture_stream));
     }
     TG_TRY(be->stream ? cuda_set_stream(be, cuda->capture_stream) : TG_OK);
     TG_TRY(CUDA_CHECK(be, cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal),
@@ -177,13 +175,9 @@ static tg_status cuda_graph_launch(tg_backend *be, tg_graph *graph) {
     return CUDA_CHECK(be, cudaGraphLaunch(graph->work, cuda_stream(be)), "launching a graph");
 }
 
-static const tg_stream_ops stream_ops = {
+const tg_stream_ops cuda_stream_ops = {
     cuda_pinned_alloc, cuda_pinned_release, cuda_event_create,     cuda_event_destroy,
     cuda_event_record, cuda_event_wait,     cuda_event_is_reached, cuda_copy_stream_upload,
     cuda_follow,       cuda_graph_begin,    cuda_graph_end,        cuda_graph_destroy,
     cuda_graph_launch, cuda_is_capturing,   cuda_handle,
 };
-
-void cuda_fill_stream(tg_backend_ops *ops) {
-    ops->stream = &stream_ops;
-}

@@ -15,7 +15,6 @@
 #include "backend/cuda/fft/fft.cuh"
 
 #include "backend/cuda/fft/butterfly.cuh"
-#include "backend/cuda/sm90/block.cuh"
 
 enum {
     CHUNK_BYTES = 64 << 20, /* of workspace, unless one image needs more */
@@ -90,38 +89,51 @@ static void fill_matrices(const fft_axis *axis, bool wide, const tg_scalar *root
     }
 }
 
+/* New device memory with what fill(host) writes. */
+template <class F>
+static tg_status make_on_device(tg_backend *be, size_t bytes, F fill, void **out) {
+    tg_status status = TG_OK;
+    void *host = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
+    TG_TRY(host ? TG_OK : TG_E_MEMORY);
+    fill(host);
+    *out = be->ops->alloc(be, TG_MEM_WORKSPACE, bytes);
+    TG_TRY(*out ? TG_OK : TG_E_MEMORY);
+    TG_TRY(be->ops->upload(be, *out, host, bytes));
+fail:
+    tg_mem_free(be->ctx, host);
+    return status;
+}
+
 static tg_status make_table(tg_backend *be, const tg_fft_desc *desc, fft_axis *axis) {
     tg_status status = TG_OK;
     const bool wide = desc->dtype == TG_F64;
-    const size_t length = (size_t)table_length(axis), size = number_size(desc);
-    void *table = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, length, size);
+    const size_t bytes = (size_t)table_length(axis) * number_size(desc);
     tg_scalar *roots = static_cast<tg_scalar *>(
         tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, (size_t)axis->n, sizeof(tg_scalar)));
-    TG_TRY(table && roots ? TG_OK : TG_E_MEMORY);
-    for (int64_t j = 0; j < axis->n; j++) {
-        roots[j] = tg_root_of_unity(j, axis->n);
-        if (!axis->multiplied) {
-            put_number(wide, table, j, roots[j]);
+    const auto fill = [&](void *table) {
+        for (int64_t j = 0; j < axis->n; j++) {
+            roots[j] = tg_root_of_unity(j, axis->n);
+            if (!axis->multiplied) {
+                put_number(wide, table, j, roots[j]);
+            }
         }
-    }
-    if (axis->multiplied) {
-        fill_matrices(axis, wide, roots, table);
-    }
-    axis->table = be->ops->alloc(be, TG_MEM_WORKSPACE, length * size);
-    TG_TRY(axis->table ? TG_OK : TG_E_MEMORY);
-    TG_TRY(be->ops->upload(be, axis->table, table, length * size));
+        if (axis->multiplied) {
+            fill_matrices(axis, wide, roots, table);
+        }
+    };
+    TG_TRY(roots ? TG_OK : TG_E_MEMORY);
+    TG_TRY(make_on_device(be, bytes, fill, &axis->table));
     axis->lines.roots = axis->table;
     axis->matrix[0] = axis->table;
-    axis->matrix[1] = static_cast<char *>(axis->table) + length / 2 * size;
+    axis->matrix[1] = static_cast<char *>(axis->table) + bytes / 2;
 fail:
     tg_mem_free(be->ctx, roots);
-    tg_mem_free(be->ctx, table);
     return status;
 }
 
 /* ---- plans ---- */
 
-static void cuda_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
+void cuda_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     if (!plan || !*plan) {
         return;
     }
@@ -208,14 +220,14 @@ static size_t lay_out(tg_fft_plan *plan, int64_t chunk) {
 static size_t choose_chunk(tg_fft_plan *plan) {
     const int64_t many = plan->desc.howmany > 1 ? plan->desc.howmany : 1;
     const size_t one = lay_out(plan, 1);
-    int64_t most = one > 0 ? (int64_t)(CHUNK_BYTES / one) : many;
-    most = most < 1 ? 1 : most < many ? most : many;
+    const int64_t fit = one > 0 ? (int64_t)(CHUNK_BYTES / one) : many;
+    const int64_t most = tg_max(tg_min(fit, many), 1);
     const int64_t chunks = (many + most - 1) / most;
     const int64_t chunk = (many + chunks - 1) / chunks;
     return lay_out(plan, chunk > 1 && chunk < many ? chunk + chunk % 2 : chunk);
 }
 
-static tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
+tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
     tg_status status = TG_OK;
     tg_fft_plan *plan = NULL;
     size_t bytes = 0;
@@ -274,9 +286,8 @@ static tg_status stage_kept(tg_backend *be, const tg_fft_plan *plan, int64_t ima
         return TG_OK;
     }
     const int64_t nyquist = 2 * (axis->kept - 1) == axis->n ? axis->kept - 1 : 0;
-    drop_edges<<<cuda_blocks(be, 2 * images, 256), 256, 0, cuda_stream(be)>>>(
-        images, axis->kept, nyquist, dtype == TG_C128, stage);
-    return CUDA_LAUNCHED(be, "preparing a spectrum");
+    return launch_alone(be, "preparing a spectrum", drop_edges, cuda_blocks(be, 2 * images, 256),
+                        256, 0, images, axis->kept, nyquist, dtype == TG_C128, stage);
 }
 
 /* Real rows: (rows, N) times (N, 2K), or (rows, 2K) times its transpose. */
@@ -393,19 +404,24 @@ static tg_status transform(tg_backend *be, const tg_fft_plan *plan, int d, bool 
     return cuda_fft_lines_run(be, &axis->lines, &pass);
 }
 
+/* to_rows: without the last dimension, and x is the array before it. */
 static tg_status run(tg_backend *be, const tg_fft_plan *plan, int64_t count, bool inverse,
-                     tg_fft_weight weight, double scale, char *x, char *spectrum) {
+                     tg_fft_weight weight, double scale, char *x, char *spectrum, bool to_rows) {
     const tg_fft_desc *desc = &plan->desc;
+    const int dims = to_rows ? desc->ndim - 1 : desc->ndim;
+    const fft_axis *last = &plan->axes[desc->ndim - 1];
     const int64_t image =
-        plan->points * (int64_t)tg_dtype_size(tg_stored(grid_dtype(desc), desc->grid_store));
+        to_rows
+            ? last->outer * last->row * (int64_t)number_size(desc)
+            : plan->points * (int64_t)tg_dtype_size(tg_stored(grid_dtype(desc), desc->grid_store));
     const int64_t modes =
         plan->modes * (int64_t)tg_dtype_size(tg_stored(kept_dtype(desc), desc->kept_store));
     for (int64_t h = 0; h < count; h += plan->chunk) {
-        const int64_t images = count - h < plan->chunk ? count - h : plan->chunk;
-        for (int i = 0; i < desc->ndim; i++) {
-            const int d = inverse ? i : desc->ndim - 1 - i;
+        const int64_t images = tg_min(count - h, plan->chunk);
+        for (int i = 0; i < dims; i++) {
+            const int d = inverse ? i : dims - 1 - i;
             TG_CALL(transform(be, plan, d, inverse, weight, scale, images, x + h * image,
-                              spectrum + h * modes, false));
+                              spectrum + h * modes, to_rows));
         }
     }
     return TG_OK;
@@ -427,51 +443,24 @@ bool cuda_fft_rows_of(const tg_fft_desc *desc, fft_rows *out) {
 
 tg_status cuda_fft_inverse_to_rows(tg_backend *be, const tg_fft_plan *plan, int64_t count,
                                    const void *spectrum, void *rows) {
-    const tg_fft_desc *desc = &plan->desc;
-    const int last = desc->ndim - 1;
-    const int64_t row_bytes =
-        plan->axes[last].outer * plan->axes[last].row * (int64_t)number_size(desc);
-    const int64_t modes =
-        plan->modes * (int64_t)tg_dtype_size(tg_stored(kept_dtype(desc), desc->kept_store));
-    for (int64_t h = 0; h < count; h += plan->chunk) {
-        const int64_t images = count - h < plan->chunk ? count - h : plan->chunk;
-        for (int d = 0; d < last; d++) {
-            TG_CALL(transform(be, plan, d, true, TG_FFT_PLAIN, 1.0, images,
-                              static_cast<char *>(rows) + h * row_bytes,
-                              static_cast<char *>(const_cast<void *>(spectrum)) + h * modes, true));
-        }
-    }
-    return TG_OK;
+    return run(be, plan, count, true, TG_FFT_PLAIN, 1.0, static_cast<char *>(rows),
+               const_cast<char *>(static_cast<const char *>(spectrum)), true);
 }
 
 tg_status cuda_fft_attach(tg_backend *be, tg_fft_plan *plan, size_t bytes,
                           void (*fill)(const tg_fft_desc *desc, void *out)) {
-    tg_status status = TG_OK;
-    void *host = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
-    TG_TRY(host ? TG_OK : TG_E_MEMORY);
-    fill(&plan->desc, host);
-    plan->attached = be->ops->alloc(be, TG_MEM_WORKSPACE, bytes);
-    TG_TRY(plan->attached ? TG_OK : TG_E_MEMORY);
-    TG_TRY(be->ops->upload(be, plan->attached, host, bytes));
-fail:
-    tg_mem_free(be->ctx, host);
-    return status;
+    return make_on_device(
+        be, bytes, [&](void *out) { fill(&plan->desc, out); }, &plan->attached);
 }
 
 const void *cuda_fft_attached(const tg_fft_plan *plan) {
     return plan->attached;
 }
 
-static tg_status cuda_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction,
-                          int64_t count, tg_fft_weight weight, double scale, const void *from,
-                          void *to) {
+tg_status cuda_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction, int64_t count,
+                   tg_fft_weight weight, double scale, const void *from, void *to) {
     const bool inverse = direction == TG_FFT_INVERSE;
     char *in = const_cast<char *>(static_cast<const char *>(from)), *out = static_cast<char *>(to);
-    return run(be, plan, count, inverse, weight, scale, inverse ? out : in, inverse ? in : out);
-}
-
-void cuda_fill_fft(tg_backend_ops *ops) {
-    ops->fft_create = cuda_fft_create;
-    ops->fft_destroy = cuda_fft_destroy;
-    ops->fft = cuda_fft;
+    return run(be, plan, count, inverse, weight, scale, inverse ? out : in, inverse ? in : out,
+               false);
 }

@@ -92,5 +92,7 @@ tg_status cuda_fft_inverse_to_rows(tg_backend *be, const tg_fft_plan *plan, int6
 tg_status cuda_fft_attach(tg_backend *be, tg_fft_plan *plan, size_t bytes,
                           void (*fill)(const tg_fft_desc *desc, void *out));
 const void *cuda_fft_attached(const tg_fft_plan *plan);
+/* sm90/block.cu: attaches those of blocks in one kernel, if it supports the transform. */
+tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan);
 
 #endif

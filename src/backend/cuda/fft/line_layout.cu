@@ -112,10 +112,6 @@ static void choose_pitches(fft_lines *lines, int banks) {
     lines->line_pitch = odd_multiple(lines->parts * lines->part_pitch, line_unit);
 }
 
-static int smaller(int64_t a, int64_t b) {
-    return (int)(a < b ? a : b);
-}
-
 bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_t first,
                            int64_t inner, fft_lines *out) {
     const int number = 2 * (wide ? (int)sizeof(double) : (int)sizeof(float));
@@ -150,8 +146,8 @@ bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_
             break;
         }
     }
-    out->threads = smaller(((int64_t)out->tile * n / 16 + 31) / 32 * 32, FFT_MAX_THREADS);
-    out->threads = out->threads < 64 ? 64 : out->threads;
+    out->threads =
+        (int)tg_max(tg_min(((int64_t)out->tile * n / 16 + 31) / 32 * 32, FFT_MAX_THREADS), 64);
     out->by_kept = divisor_of(kept);
     out->by_m = divisor_of(out->m);
     out->by_parts = divisor_of(out->parts);

@@ -353,7 +353,7 @@ tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_p
     if (tiles == 0) {
         return TG_OK;
     }
-    const unsigned blocks = (unsigned)(tiles < INT32_MAX ? tiles : INT32_MAX);
-    return launch_alone(be, "transforming lines", kernel_for(lines, pass), blocks, lines->threads,
-                        lines->shared_bytes, *lines, *pass, tiles);
+    return launch_alone(be, "transforming lines", kernel_for(lines, pass),
+                        (unsigned)tg_min(tiles, INT32_MAX), lines->threads, lines->shared_bytes,
+                        *lines, *pass, tiles);
 }

@@ -8,30 +8,23 @@
 
 /* ---- memory ---- */
 
-static size_t rounded(size_t bytes) {
-    return (bytes + 255) / 256 * 256;
-}
-
-void cuda_pieces_need(cuda_pieces *pieces, size_t bytes) {
-    pieces->needed += rounded(bytes);
-}
-
 static bool exceed_scratch(const cuda_pieces *pieces) {
-    return pieces->needed > CUDA_SCRATCH_BYTES;
+    return pieces->used > CUDA_SCRATCH_BYTES;
+}
+
+void *cuda_pieces_take(cuda_pieces *pieces, size_t bytes) {
+    void *piece = pieces->block ? pieces->block + pieces->used : NULL;
+    pieces->used += (bytes + 255) / 256 * 256;
+    return piece;
 }
 
 tg_status cuda_pieces_open(tg_backend *be, cuda_pieces *pieces) {
     pieces->is_allocated = exceed_scratch(pieces);
     pieces->block = static_cast<char *>(pieces->is_allocated
-                                            ? be->ops->alloc(be, TG_MEM_WORKSPACE, pieces->needed)
+                                            ? be->ops->alloc(be, TG_MEM_WORKSPACE, pieces->used)
                                             : cuda_state_of(be)->scratch);
+    pieces->used = 0;
     return pieces->block ? TG_OK : TG_E_MEMORY;
-}
-
-void *cuda_pieces_take(cuda_pieces *pieces, size_t bytes) {
-    void *piece = pieces->block + pieces->used;
-    pieces->used += rounded(bytes);
-    return piece;
 }
 
 void cuda_pieces_close(tg_backend *be, cuda_pieces *pieces) {
@@ -71,8 +64,8 @@ void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work) {
 
 tg_scratch_need cuda_scratch_sum(const cuda_pieces *pieces, const cuda_solver_work *work) {
     tg_scratch_need bytes = {};
-    bytes.place = (exceed_scratch(pieces) ? pieces->needed : 0) +
-                  (exceeds_blas(work) ? work->device_bytes : 0);
+    bytes.place =
+        (exceed_scratch(pieces) ? pieces->used : 0) + (exceeds_blas(work) ? work->device_bytes : 0);
     bytes.host = work->host_bytes;
     return bytes;
 }
@@ -108,8 +101,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 tg_status cuda_find_most(tg_backend *be, int64_t n, const double *x, cuda_verdict *verdict) {
-    find_most<<<cuda_blocks(be, n, THREADS), THREADS, 0, cuda_stream(be)>>>(n, x, verdict);
-    return CUDA_LAUNCHED(be, "looking for NaN");
+    return launch_alone(be, "looking for NaN", find_most, cuda_blocks(be, n, THREADS), THREADS, 0,
+                        n, x, verdict);
 }
 
 /* product is (count, count), `parts` doubles a number. */
@@ -131,9 +124,9 @@ tg_status cuda_find_lost(tg_backend *be, tg_dtype dtype, int64_t count, int64_t 
                                  length, 0.0, product, count);
     TG_CALL(cuda_gemm(be, &gemm));
     const int parts = dtype == TG_C128 ? 2 : 1;
-    find_lost<<<cuda_blocks(be, count * count * parts, THREADS), THREADS, 0, cuda_stream(be)>>>(
-        count, parts, static_cast<const double *>(product), verdict);
-    return CUDA_LAUNCHED(be, "checking vectors");
+    return launch_alone(be, "checking vectors", find_lost,
+                        cuda_blocks(be, count * count * parts, THREADS), THREADS, 0, count, parts,
+                        static_cast<const double *>(product), verdict);
 }
 
 static double number_of(unsigned long long bits) {
@@ -144,19 +137,14 @@ static double number_of(unsigned long long bits) {
 
 tg_status cuda_read_verdict(tg_backend *be, const char *slot, int64_t rows, int64_t columns,
                             const cuda_verdict *verdict, bool *is_good) {
-    const cuda_state *cuda = cuda_state_of(be);
-    const cuda_verdict *read = static_cast<const cuda_verdict *>(cuda->pinned);
+    cuda_verdict read;
     *is_good = false;
-    TG_CALL(CUDA_CHECK(be,
-                       cudaMemcpyAsync(cuda->pinned, verdict, sizeof *verdict,
-                                       cudaMemcpyDeviceToHost, cuda->stream),
-                       "reading a result"));
-    TG_CALL(be->ops->synchronize(be));
-    if (!isfinite(number_of(read->most))) {
+    TG_CALL(cuda_read(be, &read, verdict, sizeof read));
+    if (!isfinite(number_of(read.most))) {
         return tg_fail(be->ctx, TG_E_NUMERIC, "%s: the %lldx%lld matrix has NaN or Inf", slot,
                        (long long)rows, (long long)columns);
     }
-    *is_good = read->info[0] == 0 && read->info[1] == 0 && number_of(read->lost) <= 1e-10;
+    *is_good = read.info[0] == 0 && read.info[1] == 0 && number_of(read.lost) <= 1e-10;
     return TG_OK;
 }
 
@@ -175,23 +163,6 @@ struct largest {
     int64_t row;
     pair<double> value;
 };
-
-static __device__ inline pair<double> load_pair(double x) {
-    return {x, 0.0};
-}
-static __device__ inline pair<double> load_pair(float x) {
-    return {x, 0.0};
-}
-template <class R> static __device__ inline pair<double> load_pair(pair<R> x) {
-    return {x.re, x.im};
-}
-
-template <class T> static __device__ inline void store_pair(T *out, pair<double> x) {
-    *out = narrow<T>((real_of<T>)x.re);
-}
-template <class T> static __device__ inline void store_pair(pair<T> *out, pair<double> x) {
-    *out = narrow_pair<T>({(real_of<T>)x.re, (real_of<T>)x.im});
-}
 
 /* Squared modulus as every backend rounds it, so that all break ties alike. */
 static __device__ inline double modulus2(pair<double> x) {
@@ -236,13 +207,13 @@ static __global__ void __launch_bounds__(SIDE *LANES)
     pair<double> sum = {0.0, 0.0};
     largest best = {0.0, INT64_MAX, {0.0, 0.0}};
     for (int64_t i = lane; i < rows && j < count; i += LANES) {
-        const pair<double> v = load_pair(vectors[i * columns + j]);
+        const pair<double> v = to_double(vectors[i * columns + j]);
         const double size = modulus2(v);
         if (size > best.modulus2) {
             best = {size, i, v};
         }
         if (old) {
-            sum = sum + load_pair(widen(old[i * count + j])) * conj(v);
+            sum = sum + to_double(old[i * count + j]) * conj(v);
         }
     }
     along[lane][column] = sum;
@@ -253,13 +224,12 @@ static __global__ void __launch_bounds__(SIDE *LANES)
     }
     __syncthreads();
     for (int64_t i = lane; i < rows && j < count; i += LANES) {
-        store_pair(&out[i * count + j], load_pair(vectors[i * columns + j]) * phase[column]);
+        store_pair(&out[i * count + j], to_double(vectors[i * columns + j]) * phase[column]);
     }
 }
 
-static tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                      int64_t count, const void *vectors, const void *old,
-                                      void *out) {
+tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                               int64_t count, const void *vectors, const void *old, void *out) {
     TG_CALL(tg_check_float(be->ctx, "leading_columns", dtype));
     if (count < 0 || count > columns) {
         return tg_fail(be->ctx, TG_E_ARGUMENT, "leading_columns: %lld of %lld columns",
@@ -268,26 +238,20 @@ static tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t ro
     if (rows <= 0 || count == 0) {
         return TG_OK;
     }
-    const unsigned blocks = (unsigned)((count + SIDE - 1) / SIDE);
-    return with_real(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        if (tg_dtype_is_complex(dtype)) {
-            leading_columns<<<blocks, SIDE * LANES, 0, cuda_stream(be)>>>(
-                rows, columns, count, static_cast<const pair<double> *>(vectors),
-                static_cast<const pair<T> *>(old), static_cast<pair<T> *>(out));
-        } else {
-            leading_columns<<<blocks, SIDE * LANES, 0, cuda_stream(be)>>>(
-                rows, columns, count, static_cast<const double *>(vectors),
-                static_cast<const T *>(old), static_cast<T *>(out));
-        }
-        return CUDA_LAUNCHED(be, "choosing vectors");
+    return with_element(dtype, [&](auto tag) {
+        using E = typename decltype(tag)::type;
+        using V = std::conditional_t<std::is_same_v<E, part_of<E>>, double, pair<double>>;
+        return launch_alone(be, "choosing vectors", leading_columns<V, E>,
+                            (unsigned)((count + SIDE - 1) / SIDE), SIDE * LANES, 0, rows, columns,
+                            count, static_cast<const V *>(vectors), static_cast<const E *>(old),
+                            static_cast<E *>(out));
     });
 }
 
 /* Does not count the memory of the host backend that replaces a bad result. Selections use the
  * scratch. */
-static tg_scratch_need cuda_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype,
-                                         int64_t m, int64_t n) {
+tg_scratch_need cuda_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
+                                  int64_t n) {
     switch (call) {
     case TG_SCRATCH_EIGH:
         return cuda_eigh_scratch_need(be, dtype, n);
@@ -297,13 +261,4 @@ static tg_scratch_need cuda_scratch_need(tg_backend *be, tg_scratch_call call, t
         break;
     }
     return {};
-}
-
-void cuda_fill_dense(tg_backend_ops *ops) {
-    ops->gemm = cuda_gemm;
-    ops->gram = cuda_gram;
-    ops->eigh = cuda_eigh;
-    ops->qr = cuda_qr;
-    ops->leading_columns = cuda_leading_columns;
-    ops->scratch_need = cuda_scratch_need;
 }

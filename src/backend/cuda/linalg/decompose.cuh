@@ -3,7 +3,7 @@
 #ifndef TG_BACKEND_CUDA_LINALG_DECOMPOSE_CUH
 #define TG_BACKEND_CUDA_LINALG_DECOMPOSE_CUH
 
-#include "backend/cuda/core/element.cuh"
+#include "backend/cuda/core/pack.cuh"
 
 /* Result of the checks on the device, which the host reads once at the end. Numbers >= 0 are stored
  * as their bits, which have the same order, NaN last, so that integer atomics compute maxima. */
@@ -14,16 +14,16 @@ struct cuda_verdict {
 };
 
 /* Pieces of memory for one call, from cuda_state.scratch if it is large enough, else from the
- * ledger. First add up all sizes, then take the pieces in any order. */
+ * ledger. Take them all once without a block, which adds up their sizes, then open it and take them
+ * again. */
 struct cuda_pieces {
-    size_t needed, used;
+    size_t used;
     char *block;
     bool is_allocated; /* from the ledger */
 };
 
-void cuda_pieces_need(cuda_pieces *pieces, size_t bytes);
+void *cuda_pieces_take(cuda_pieces *pieces, size_t bytes); /* NULL without a block */
 tg_status cuda_pieces_open(tg_backend *be, cuda_pieces *pieces);
-void *cuda_pieces_take(cuda_pieces *pieces, size_t bytes);
 void cuda_pieces_close(tg_backend *be, cuda_pieces *pieces);
 
 /* The workspaces of one call of cuSOLVER. The device workspace is cuBLAS's, which is idle then, if
@@ -41,7 +41,7 @@ tg_status cuda_solver_open(tg_backend *be, cuda_solver_work *work);
 tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work);
 void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work);
 
-/* Bytes that a call takes from the ledger, including both. */
+/* Bytes that a call takes from the ledger, including both; the pieces are not open. */
 tg_scratch_need cuda_scratch_sum(const cuda_pieces *pieces, const cuda_solver_work *work);
 
 /* verdict->most of n doubles. */
@@ -75,6 +75,14 @@ static __device__ inline bool is_finite_bits(unsigned long long bits) {
     return bits < 0x7FF0000000000000ull;
 }
 
+/* A complex number into an element; a real one gets the real part. */
+template <class T> static __device__ inline void store_pair(T *out, pair<double> x) {
+    *out = narrow<T>((real_of<T>)x.re);
+}
+template <class T> static __device__ inline void store_pair(pair<T> *out, pair<double> x) {
+    *out = narrow_pair<T>({(real_of<T>)x.re, (real_of<T>)x.im});
+}
+
 /* jacobi.cu: eigenvectors and descending eigenvalues of a small matrix whose verdict->most is
  * known, by rotations, which are recorded in `log`; verdict->info reports whether they converge. */
 enum { CUDA_JACOBI_MAX_N = 72 }; /* larger matrices: cuSOLVER is as fast */
@@ -82,9 +90,7 @@ size_t cuda_jacobi_bytes(int64_t n);
 tg_status cuda_jacobi(tg_backend *be, tg_dtype dtype, int64_t n, const void *a, void *log,
                       void *vectors, double *values, cuda_verdict *verdict);
 
-tg_status cuda_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
 tg_scratch_need cuda_eigh_scratch_need(tg_backend *be, tg_dtype dtype, int64_t n);
-tg_status cuda_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
 tg_scratch_need cuda_qr_scratch_need(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n);
 
 #endif

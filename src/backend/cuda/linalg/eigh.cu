@@ -66,36 +66,23 @@ struct eigh_memory {
     cuda_verdict *verdict;
 };
 
-struct eigh_sizes {
-    size_t matrix, ascending; /* of all copies */
-    size_t square, line, log;
-};
-
-/* Computes the sizes of the pieces and their sum. */
-static eigh_sizes need_pieces(tg_dtype dtype, int64_t n, cuda_pieces *pieces) {
+static void take_pieces(tg_dtype dtype, int64_t n, eigh_memory *m) {
     const size_t square = (size_t)(n * n) * tg_dtype_size(dtype), line = (size_t)n * sizeof(double),
                  copies = (size_t)copies_of(n);
-    const eigh_sizes size = {copies * square, copies * line, square, line,
-                             n <= CUDA_JACOBI_MAX_N ? cuda_jacobi_bytes(n) : 0};
-    const size_t all[] = {size.matrix, size.square, size.ascending,
-                          size.line,   size.log,    sizeof(cuda_verdict)};
-    for (size_t bytes : all) {
-        cuda_pieces_need(pieces, bytes);
-    }
-    return size;
+    const auto take = [&](size_t bytes) { return cuda_pieces_take(&m->pieces, bytes); };
+    m->matrix = take(copies * square);
+    m->vectors = take(square);
+    m->ascending = static_cast<double *>(take(copies * line));
+    m->values = static_cast<double *>(take(line));
+    m->log = take(n <= CUDA_JACOBI_MAX_N ? cuda_jacobi_bytes(n) : 0);
+    m->verdict = static_cast<cuda_verdict *>(take(sizeof *m->verdict));
 }
 
 static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
-    const eigh_sizes size = need_pieces(dtype, n, &m->pieces);
+    take_pieces(dtype, n, m);
     TG_CALL(cuda_pieces_open(be, &m->pieces));
-    m->matrix = cuda_pieces_take(&m->pieces, size.matrix);
-    m->vectors = cuda_pieces_take(&m->pieces, size.square);
-    m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, size.ascending));
-    m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
-    m->log = cuda_pieces_take(&m->pieces, size.log);
-    m->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&m->pieces, sizeof *m->verdict));
-    return CUDA_CHECK(be, cudaMemsetAsync(m->verdict, 0, sizeof *m->verdict, cuda_stream(be)),
-                      "preparing eigenvectors");
+    take_pieces(dtype, n, m);
+    return cuda_clear(be, m->verdict, sizeof *m->verdict, "preparing eigenvectors");
 }
 
 /* cuSOLVER's workspace, a function of the sizes alone: the query takes arrays but does not read
@@ -136,12 +123,11 @@ static tg_status divide_and_conquer(tg_backend *be, tg_dtype dtype, int64_t n, c
                                     eigh_memory *m) {
     const unsigned blocks = cuda_blocks(be, n * n, THREADS);
     E *matrix = static_cast<E *>(m->matrix);
-    load_hermitian<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, copies_of(n), a, m->verdict, matrix);
-    TG_CALL(CUDA_LAUNCHED(be, "computing eigenvectors"));
+    TG_CALL(launch_alone(be, "computing eigenvectors", load_hermitian<E>, blocks, THREADS, 0, n,
+                         copies_of(n), a, m->verdict, matrix));
     TG_CALL(solve(be, dtype, n, m));
-    flip<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, matrix, m->ascending, m->verdict,
-                                                  static_cast<E *>(m->vectors), m->values);
-    return CUDA_LAUNCHED(be, "computing eigenvectors");
+    return launch_alone(be, "computing eigenvectors", flip<E>, blocks, THREADS, 0, n, matrix,
+                        m->ascending, m->verdict, static_cast<E *>(m->vectors), m->values);
 }
 
 /* a is read only. */
@@ -176,12 +162,11 @@ fail:
 }
 
 tg_scratch_need cuda_eigh_scratch_need(tg_backend *be, tg_dtype dtype, int64_t n) {
-    cuda_pieces pieces = {};
-    cuda_solver_work work = {};
-    need_pieces(dtype, n, &pieces);
-    const bool known = n <= CUDA_JACOBI_MAX_N || need_work(be, dtype, n, &work) == TG_OK;
-    const tg_scratch_need bytes = known ? cuda_scratch_sum(&pieces, &work) : tg_scratch_need{};
-    cuda_solver_work_close(be, &work);
+    eigh_memory m = {};
+    take_pieces(dtype, n, &m);
+    const bool known = n <= CUDA_JACOBI_MAX_N || need_work(be, dtype, n, &m.work) == TG_OK;
+    const tg_scratch_need bytes = known ? cuda_scratch_sum(&m.pieces, &m.work) : tg_scratch_need{};
+    cuda_solver_work_close(be, &m.work);
     return bytes;
 }
 

@@ -2,7 +2,8 @@
  *
  * cuBLAS is column-major and sees every matrix transposed; it computes C^T = op(B)^T op(A)^T, so
  * the operands are swapped and keep their op. Our own kernel (gemm_tiles.cu) does what cuBLAS does
- * not support. */
+ * not support, in f32 instead of TF32: operand CONJ, sums, k = 0, and arrays that are not aligned
+ * to their elements. Queued, without allocation. */
 #include "backend/cuda/core/cuda.cuh"
 
 static bool is_transposed(tg_op op) {
@@ -64,7 +65,7 @@ static tg_status gemm_blas(tg_backend *be, const tg_gemm *g) {
     const void *alpha = wide ? (const void *)factors_f64[0] : factors_f32[0];
     const void *beta = wide ? (const void *)factors_f64[1] : factors_f32[1];
     for (int64_t first = 0; first < g->batch; first += most) {
-        const int64_t count = g->batch - first < most ? g->batch - first : most;
+        const int64_t count = tg_min(g->batch - first, most);
         const char *a = static_cast<const char *>(g->a) + first * g->stride_a * size;
         const char *b = static_cast<const char *>(g->b) + first * g->stride_b * size;
         char *c = static_cast<char *>(g->c) + first * g->stride_c * size;

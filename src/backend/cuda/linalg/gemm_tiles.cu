@@ -37,26 +37,11 @@ struct product_sizes {
     bool reads_c;
 };
 
-static __device__ inline float turn(float x, bool) {
-    return x;
-}
-static __device__ inline double turn(double x, bool) {
+template <class R> static __device__ inline R turn(R x, bool) {
     return x;
 }
 template <class R> static __device__ inline pair<R> turn(pair<R> x, bool conjugated) {
     return conjugated ? conj(x) : x;
-}
-
-/* sum += a b */
-static __device__ inline void add_product(float &sum, float a, float b) {
-    sum = fma(a, b, sum);
-}
-static __device__ inline void add_product(double &sum, double a, double b) {
-    sum = fma(a, b, sum);
-}
-template <class R> static __device__ inline void add_product(pair<R> &sum, pair<R> a, pair<R> b) {
-    sum.re = fma(a.re, b.re, fma(-a.im, b.im, sum.re));
-    sum.im = fma(a.re, b.im, fma(a.im, b.re, sum.im));
 }
 
 template <class T> static __device__ inline void store(T *out, real_of<T> x) {
@@ -191,8 +176,7 @@ static operand operand_of(const tg_gemm *g, tg_op op, const void *x, int64_t ld,
 }
 
 static int threads_along(int64_t size) {
-    const int64_t pieces = (size + PIECE - 1) / PIECE, most = SIDE;
-    return (int)(pieces < most ? pieces : most);
+    return (int)tg_min((size + PIECE - 1) / PIECE, SIDE);
 }
 
 static int64_t pieces_of(int64_t size, int64_t piece) {
@@ -224,9 +208,7 @@ static int64_t parts_of(const tg_backend *be, const product_sizes *s, size_t siz
     const int64_t wanted = (int64_t)cuda_state_of(be)->processors * BLOCKS_A_PROCESSOR;
     const int64_t steps = s->summed * s->steps / MIN_STEPS;
     const int64_t room = (int64_t)(CUDA_BLAS_BYTES / size) / (s->m * s->n);
-    int64_t parts = wanted / (s->down * s->across);
-    parts = parts < steps ? parts : steps;
-    parts = parts < room ? parts : room;
+    const int64_t parts = tg_min(tg_min(wanted / (s->down * s->across), steps), room);
     return s->matrices > 1 || parts < 2 ? 1 : parts;
 }
 
@@ -239,13 +221,13 @@ static tg_status multiply(tg_backend *be, const tg_gemm *g, W alpha, W beta) {
     const int64_t most = (int64_t)cuda_state_of(be)->processors * 32;
     W *sums = s.parts > 1 ? static_cast<W *>(cuda_state_of(be)->blas_workspace) : NULL;
     E *c = static_cast<E *>(g->c);
-    multiply_tiles<E, W><<<(unsigned)(tasks < most ? tasks : most), threads, 0, cuda_stream(be)>>>(
-        s, alpha, beta, static_cast<const E *>(g->a), static_cast<const E *>(g->b), c, sums);
-    if (sums) {
-        add_parts<E, W><<<(unsigned)pieces_of(s.m * s.n, ADD_ENTRIES), dim3(ADD_ENTRIES, ADD_PARTS),
-                          0, cuda_stream(be)>>>(s, alpha, beta, sums, c);
-    }
-    return CUDA_LAUNCHED(be, "multiplying matrices");
+    TG_CALL(launch_alone(be, "multiplying matrices", multiply_tiles<E, W>,
+                         (unsigned)tg_min(tasks, most), threads, 0, s, alpha, beta,
+                         static_cast<const E *>(g->a), static_cast<const E *>(g->b), c, sums));
+    return sums ? launch_alone(be, "multiplying matrices", add_parts<E, W>,
+                               (unsigned)pieces_of(s.m * s.n, ADD_ENTRIES),
+                               dim3(ADD_ENTRIES, ADD_PARTS), 0, s, alpha, beta, sums, c)
+                : TG_OK;
 }
 
 tg_status cuda_gemm_tiles(tg_backend *be, const tg_gemm *g) {

@@ -279,7 +279,7 @@ static tg_status prepare_sums(tg_backend *be, gram_job *job, int parts, int tile
                        "preparing a Gram matrix"));
     const int64_t room = CUDA_BLAS_BYTES / bytes;
     const int64_t running = (int64_t)(resident > 1 ? resident : 1) * cuda->processors;
-    out->blocks = running < room ? running : room;
+    out->blocks = tg_min(running, room);
     return TG_OK;
 }
 
@@ -292,16 +292,15 @@ static tg_status add_up(tg_backend *be, gram_job job, int parts, int64_t count, 
     const int64_t chunks = (job.columns + COLUMNS - 1) / COLUMNS;
     job.partials = static_cast<double *>(cuda_state_of(be)->blas_workspace);
     for (int64_t done = 0; done < count; done += launch.blocks) {
-        const int64_t now = count - done < launch.blocks ? count - done : launch.blocks;
-        const int64_t share = launch.blocks / now;
-        const dim3 grid((unsigned)(share < chunks ? share : chunks), (unsigned)now);
+        const int64_t now = tg_min(count - done, launch.blocks);
+        const dim3 grid((unsigned)tg_min(launch.blocks / now, chunks), (unsigned)now);
         job.first = (int)done;
-        launch.kernel<<<grid, launch.threads, launch.shared, cuda_stream(be)>>>(job);
-        TG_CALL(CUDA_LAUNCHED(be, "computing a Gram matrix"));
+        TG_CALL(launch_alone(be, "computing a Gram matrix", launch.kernel, grid, launch.threads,
+                             launch.shared, job));
         const dim3 values((unsigned)(tiles * SUBTILES * parts * 4), (unsigned)now);
         const auto total = parts == 2 ? gram_total<2> : gram_total<1>;
-        total<<<values, 32 * SLICES, 0, cuda_stream(be)>>>(job, (int)grid.x, tiles, out);
-        TG_CALL(CUDA_LAUNCHED(be, "computing a Gram matrix"));
+        TG_CALL(launch_alone(be, "computing a Gram matrix", total, values, 32 * SLICES, 0, job,
+                             (int)grid.x, tiles, out));
     }
     return TG_OK;
 }
@@ -320,10 +319,8 @@ tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, i
     }
     const int parts = tg_dtype_is_complex(dtype) ? 2 : 1;
     if (left <= 0 || right <= 0) {
-        return CUDA_CHECK(
-            be,
-            cudaMemsetAsync(out, 0, (size_t)(dim * dim * parts) * sizeof(double), cuda_stream(be)),
-            "computing a Gram matrix");
+        return cuda_clear(be, out, (size_t)(dim * dim * parts) * sizeof(double),
+                          "computing a Gram matrix");
     }
     gram_job job = {};
     job.x = static_cast<const char *>(x);

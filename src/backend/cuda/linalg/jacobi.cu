@@ -71,13 +71,6 @@ static __device__ inline int thread_of(int p, int q, int pairs) {
     return p == q ? p : pairs + p * (p - 1) / 2 + q;
 }
 
-static __device__ inline pair<double> as_pair(double x) {
-    return {x, 0.0};
-}
-static __device__ inline pair<double> as_pair(pair<double> x) {
-    return x;
-}
-
 /* The Hermitian part of a, times 2 `factor`. */
 template <class E>
 static __device__ void load_entries(int n, const E *a, double factor, int pairs, entries *mine) {
@@ -94,7 +87,7 @@ static __device__ void load_entries(int n, const E *a, double factor, int pairs,
         const int i = 2 * p + e / 2, j = 2 * mine->q + e % 2;
         pair<double> value = {0.0, 0.0};
         if (i < n && j < n) {
-            value = factor * as_pair(a[i * n + j]) + factor * conj(as_pair(a[j * n + i]));
+            value = factor * to_double(a[i * n + j]) + factor * conj(to_double(a[j * n + i]));
         }
         mine->at[e / 2][e % 2] = value;
     }
@@ -244,13 +237,6 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- rotating the identity ---- */
 
-static __device__ inline void store_entry(double *out, pair<double> x) {
-    *out = x.re;
-}
-static __device__ inline void store_entry(pair<double> *out, pair<double> x) {
-    *out = x;
-}
-
 /* A block handles ROWS rows, a thread one pair of a row. */
 template <class E>
 static __global__ void __launch_bounds__(ROWS *CUDA_JACOBI_MAX_N / 2)
@@ -280,9 +266,9 @@ static __global__ void __launch_bounds__(ROWS *CUDA_JACOBI_MAX_N / 2)
         }
     }
     if (row < n) {
-        store_entry(&vectors[row * n + log->rank[2 * p]], x);
+        store_pair(&vectors[row * n + log->rank[2 * p]], x);
         if (2 * p + 1 < n) {
-            store_entry(&vectors[row * n + log->rank[2 * p + 1]], y);
+            store_pair(&vectors[row * n + log->rank[2 * p + 1]], y);
         }
     }
 }

@@ -31,24 +31,13 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static __device__ inline double scaled(double x, double scale) {
-    return x * scale;
-}
-static __device__ inline pair<double> scaled(pair<double> x, double scale) {
-    return scale * x;
-}
 static __device__ inline double turned(double x, pair<double> phase) {
     return x * phase.re;
 }
 static __device__ inline pair<double> turned(pair<double> x, pair<double> phase) {
     return x * phase;
 }
-static __device__ inline pair<double> as_pair(double x) {
-    return {x, 0.0};
-}
-static __device__ inline pair<double> as_pair(pair<double> x) {
-    return x;
-}
+
 static __device__ inline void set_real(double *x, double value) {
     *x = value;
 }
@@ -87,7 +76,7 @@ template <class E>
 static __global__ void __launch_bounds__(THREADS)
     load_columns(int64_t m, int64_t n, const E *a, const unsigned long long *bits, E *matrix) {
     transpose<true>(m, n, a, matrix, [bits](E x, int64_t, int64_t j) {
-        return is_finite_bits(bits[j]) ? scaled(x, scalbn(1.0, -scale_exponent(bits[j]))) : E();
+        return is_finite_bits(bits[j]) ? scalbn(1.0, -scale_exponent(bits[j])) * x : E();
     });
 }
 
@@ -99,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < n * n;
          p += (int64_t)gridDim.x * THREADS) {
         const int64_t i = p / n, j = p % n;
-        const pair<double> corner = as_pair(matrix[i * m + i]);
+        const pair<double> corner = to_double(matrix[i * m + i]);
         const double modulus = hypot(corner.re, corner.im);
         pair<double> turn = {1.0, 0.0};
         if (modulus > 0.0) {
@@ -110,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS)
             phase[i] = conj(turn);
             set_real(&upper[p], modulus * scale);
         } else {
-            upper[p] = i < j ? turned(scaled(matrix[j * m + i], scale), turn) : E();
+            upper[p] = i < j ? turned(scale * matrix[j * m + i], turn) : E();
         }
     }
 }
@@ -127,43 +116,37 @@ static __global__ void __launch_bounds__(THREADS)
 struct qr_memory {
     cuda_pieces pieces;
     cuda_solver_work work;
-    void *matrix;             /* (m, n) column-major */
-    void *upper, *product;    /* (n, n) */
-    void *tau;                /* (n) */
-    pair<double> *phase;      /* (n) */
-    unsigned long long *bits; /* (n) */
-    cuda_verdict *verdict;
+    void *matrix;          /* (m, n) column-major */
+    void *upper, *product; /* (n, n) */
+    void *tau;             /* (n) */
+    pair<double> *phase;   /* (n) */
+    cuda_verdict *verdict; /* followed by the bits (n) of columns */
 };
 
-struct qr_sizes {
-    size_t whole, square, line, phases, found;
-};
+static unsigned long long *bits_of(const qr_memory *q) {
+    return reinterpret_cast<unsigned long long *>(q->verdict + 1);
+}
 
-/* Computes the sizes of the pieces and their sum. */
-static qr_sizes need_pieces(tg_dtype dtype, int64_t m, int64_t n, cuda_pieces *pieces) {
-    const size_t number = tg_dtype_size(dtype);
-    const qr_sizes size = {(size_t)(m * n) * number, (size_t)(n * n) * number, (size_t)n * number,
-                           (size_t)n * sizeof(pair<double>),
-                           (size_t)n * sizeof(unsigned long long) + sizeof(cuda_verdict)};
-    const size_t all[] = {size.whole, size.square, size.square, size.line, size.phases, size.found};
-    for (size_t bytes : all) {
-        cuda_pieces_need(pieces, bytes);
-    }
-    return size;
+static size_t verdict_bytes(int64_t n) {
+    return sizeof(cuda_verdict) + (size_t)n * sizeof(unsigned long long);
+}
+
+static void take_pieces(tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
+    const size_t number = tg_dtype_size(dtype), square = (size_t)(n * n) * number;
+    const auto take = [&](size_t bytes) { return cuda_pieces_take(&q->pieces, bytes); };
+    q->matrix = take((size_t)(m * n) * number);
+    q->upper = take(square);
+    q->product = take(square);
+    q->tau = take((size_t)n * number);
+    q->phase = static_cast<pair<double> *>(take((size_t)n * sizeof(pair<double>)));
+    q->verdict = static_cast<cuda_verdict *>(take(verdict_bytes(n)));
 }
 
 static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
-    const qr_sizes size = need_pieces(dtype, m, n, &q->pieces);
+    take_pieces(dtype, m, n, q);
     TG_CALL(cuda_pieces_open(be, &q->pieces));
-    q->matrix = cuda_pieces_take(&q->pieces, size.whole);
-    q->upper = cuda_pieces_take(&q->pieces, size.square);
-    q->product = cuda_pieces_take(&q->pieces, size.square);
-    q->tau = cuda_pieces_take(&q->pieces, size.line);
-    q->phase = static_cast<pair<double> *>(cuda_pieces_take(&q->pieces, size.phases));
-    q->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&q->pieces, size.found));
-    q->bits = reinterpret_cast<unsigned long long *>(q->verdict + 1);
-    return CUDA_CHECK(be, cudaMemsetAsync(q->verdict, 0, size.found, cuda_stream(be)),
-                      "preparing a QR decomposition");
+    take_pieces(dtype, m, n, q);
+    return cuda_clear(be, q->verdict, verdict_bytes(n), "preparing a QR decomposition");
 }
 
 /* Workspace of both cuSOLVER calls, a function of the sizes alone: the queries take arrays but do
@@ -237,18 +220,17 @@ static tg_status qr_on_device(tg_backend *be, tg_dtype dtype, int64_t m, int64_t
         (unsigned)((n * parts + SIDE - 1) / SIDE < 1024 ? (n * parts + SIDE - 1) / SIDE : 1024),
         (unsigned)(m < 64 * 64 ? (m + 63) / 64 : 64));
     E *matrix = static_cast<E *>(q->matrix);
-    find_columns<<<grid, THREADS, 0, cuda_stream(be)>>>(
-        m, n, parts, reinterpret_cast<const double *>(a), q->bits, q->verdict);
-    TG_CALL(CUDA_LAUNCHED(be, "computing a QR decomposition"));
-    load_columns<<<cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, cuda_stream(be)>>>(
-        m, n, a, q->bits, matrix);
-    TG_CALL(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    TG_CALL(launch_alone(be, "computing a QR decomposition", find_columns, grid, THREADS, 0, m, n,
+                         parts, reinterpret_cast<const double *>(a), bits_of(q), q->verdict));
+    TG_CALL(launch_alone(be, "computing a QR decomposition", load_columns<E>,
+                         cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, m, n, a, bits_of(q),
+                         matrix));
     TG_CALL(need_work(be, dtype, m, n, &q->work));
     TG_CALL(cuda_solver_work_open(be, &q->work));
     TG_CALL(reflect(be, dtype, m, n, q));
-    take_upper<<<cuda_blocks(be, n * n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-        m, n, matrix, q->bits, q->phase, static_cast<E *>(q->upper));
-    TG_CALL(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    TG_CALL(launch_alone(be, "computing a QR decomposition", take_upper<E>,
+                         cuda_blocks(be, n * n, THREADS), THREADS, 0, m, n, matrix, bits_of(q),
+                         q->phase, static_cast<E *>(q->upper)));
     TG_CALL(form_q(be, dtype, m, n, q));
     return cuda_find_lost(be, dtype, n, m, matrix, q->product, q->verdict);
 }
@@ -277,9 +259,9 @@ fail:
 template <class E>
 static tg_status store_result(tg_backend *be, int64_t m, int64_t n, const qr_memory *q, E *a,
                               void *r) {
-    store_columns<<<cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, cuda_stream(be)>>>(
-        m, n, static_cast<const E *>(q->matrix), q->phase, a);
-    TG_CALL(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    TG_CALL(launch_alone(be, "computing a QR decomposition", store_columns<E>,
+                         cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, m, n,
+                         static_cast<const E *>(q->matrix), q->phase, a));
     return r ? be->ops->copy(be, r, q->upper, (size_t)(n * n) * sizeof(E)) : TG_OK;
 }
 
@@ -299,12 +281,11 @@ fail:
 }
 
 tg_scratch_need cuda_qr_scratch_need(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n) {
-    cuda_pieces pieces = {};
-    cuda_solver_work work = {};
-    need_pieces(dtype, m, n, &pieces);
-    const bool known = n > 0 && m <= INT_MAX && need_work(be, dtype, m, n, &work) == TG_OK;
-    const tg_scratch_need bytes = known ? cuda_scratch_sum(&pieces, &work) : tg_scratch_need{};
-    cuda_solver_work_close(be, &work);
+    qr_memory q = {};
+    take_pieces(dtype, m, n, &q);
+    const bool known = n > 0 && m <= INT_MAX && need_work(be, dtype, m, n, &q.work) == TG_OK;
+    const tg_scratch_need bytes = known ? cuda_scratch_sum(&q.pieces, &q.work) : tg_scratch_need{};
+    cuda_solver_work_close(be, &q.work);
     return bytes;
 }
 

@@ -29,10 +29,9 @@ template <class OP> static inline column_tiles column_tiles_of(const OP *op, int
     const int64_t batch = op->batch, pixels = op->pixels;
     const int64_t budget = (int64_t)(op->in > 128 || op->out > 128 ? 400 : 64) << 20;
     int64_t width = budget / (rows * (int64_t)tg_dtype_size(op->dtype)) / 64 * 64;
-    width = width < 64 ? 64 : width < 1 << 22 ? width : 1 << 22;
+    width = tg_max(tg_min(width, 1 << 22), 64);
     if (width >= pixels) {
-        width = pixels < 1 ? 1 : width / pixels * pixels;
-        width = width < batch * pixels ? width : batch * pixels;
+        width = tg_min(pixels < 1 ? 1 : width / pixels * pixels, batch * pixels);
     }
     return {batch, pixels, width};
 }
@@ -48,7 +47,7 @@ static inline bool next_tile(const column_tiles &t, column_tile *tile) {
     }
     const int64_t left =
         tile->crosses ? (t.batch - tile->sample) * t.pixels : t.pixels - tile->pixel;
-    tile->count = tile->sample < t.batch ? (int)(left < t.width ? left : t.width) : 0;
+    tile->count = tile->sample < t.batch ? (int)tg_min(left, t.width) : 0;
     return tile->count > 0;
 }
 
@@ -88,8 +87,7 @@ __device__ inline void each_entry(int64_t channels, int count, L load, S store) 
 
 static inline dim3 column_grid(int64_t channels, int count) {
     const int block = COLUMN_THREADS * COLUMNS_PER_THREAD;
-    return dim3((unsigned)((count + block - 1) / block),
-                (unsigned)(channels < 65535 ? channels : 65535));
+    return dim3((unsigned)((count + block - 1) / block), (unsigned)tg_min(channels, 65535));
 }
 
 /* u = act(x) of a tile, widened. */
@@ -169,7 +167,7 @@ __device__ inline void sum_entries(int64_t rows, int count, bool first, double *
 }
 
 static inline dim3 sum_grid(int64_t rows) {
-    return dim3(SUM_PARTS, (unsigned)(rows < 65535 ? rows : 65535));
+    return dim3(SUM_PARTS, (unsigned)tg_min(rows, 65535));
 }
 
 /* d = factor dy of a tile, widened, and its sums; T: storage of dy. */
@@ -204,9 +202,8 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 template <class R>
 static tg_status add_sums(tg_backend *be, int64_t rows, int parts, const double *sums, void *out) {
     const unsigned blocks = (unsigned)((rows + COLUMN_THREADS - 1) / COLUMN_THREADS);
-    add_row_sums<<<blocks, COLUMN_THREADS, 0, cuda_stream(be)>>>(rows, parts, sums,
-                                                                 static_cast<R *>(out));
-    return CUDA_LAUNCHED(be, "summing gradients");
+    return launch_alone(be, "summing gradients", add_row_sums<R>, blocks, COLUMN_THREADS, 0, rows,
+                        parts, sums, static_cast<R *>(out));
 }
 
 /* ---- layers ---- */
@@ -321,9 +318,8 @@ static tg_status input_of(tg_backend *be, const OP *op, const column_tile &t, re
         }
     }
     *u = matrix_of<const R>(t, room);
-    gather_columns<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-        t, op->in, op->act, x, room);
-    return CUDA_LAUNCHED(be, "reading a tile");
+    return launch_alone(be, "reading a tile", gather_columns<X>, column_grid(op->in, t.count),
+                        COLUMN_THREADS, 0, t, op->in, op->act, x, room);
 }
 
 /* dx from d, the gradient at the output of w (rows, in): alpha w^T d, and so on. `room` is for
@@ -343,9 +339,9 @@ static tg_status input_gradient(tg_backend *be, const OP *op, const column_tile 
     }
     TG_CALL(multiply_columns(be, t, TG_OP_T, op->in, rows, alpha, w, op->in, d, 0.0,
                              matrix_of(t, room)));
-    scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-        t, op->in, act, R(op->beta), room, static_cast<const X *>(op->x), dx);
-    return CUDA_LAUNCHED(be, "the gradient of an input");
+    return launch_alone(be, "the gradient of an input", scatter_gradient<X>,
+                        column_grid(op->in, t.count), COLUMN_THREADS, 0, t, op->in, act,
+                        R(op->beta), room, static_cast<const X *>(op->x), dx);
 }
 
 #endif

@@ -7,7 +7,230 @@
  * depend on scheduling. */
 #include <cub/cub.cuh>
 
-#include "backend/cuda/nn/gno_kernels.cuh"
+#include "backend/cuda/nn/gemm_columns.cuh"
+#include "backend/cuda/nn/neighbours.cuh"
+#include "backend/gno_math.h"
+
+enum { EDGE_THREADS = 256, EDGE_WARPS = EDGE_THREADS / 32 };
+
+/* ---- kernel arguments ---- */
+
+struct gno_facts {
+    cell_lists lists;
+    tg_gno_config config;
+    bool is_mean;      /* without weights */
+    bool times_values; /* multiply the kernel by f */
+    tg_act act;        /* of f */
+    int64_t samples;   /* that share a chunk */
+    int64_t in, out;   /* channels */
+};
+
+/* As tg_gno_scale. */
+template <class R> __device__ static inline R scale_of(const gno_facts &g, int64_t query) {
+    const int64_t near = g.lists.first[query + 1] - g.lists.first[query];
+    return g.is_mean && near > 0 ? R(1.0 / (double)near) : R(1);
+}
+
+/* A chunk of edges. */
+template <class R> struct edges {
+    int64_t first; /* of all edges */
+    int count;
+    int32_t *query, *place; /* (count); places are those of the cell lists */
+    R *weight;              /* (count) */
+};
+
+/* ---- edges ---- */
+
+/* The query of edge number `edge`: the last one that begins at or before it. */
+__device__ static inline int64_t query_of(const cell_lists &s, int64_t edge) {
+    int64_t low = 0, high = s.queries;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (s.first[middle] <= edge) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* A warp lists the edges of a query that are in the chunk. */
+template <class R>
+static __global__ void __launch_bounds__(EDGE_THREADS) list_edges(gno_facts g, edges<R> e) {
+    __shared__ int64_t from;
+    if (threadIdx.x == 0) {
+        from = query_of(g.lists, e.first);
+    }
+    __syncthreads();
+    const int64_t *first = g.lists.first;
+    for (int64_t i = from + (int64_t)blockIdx.x * EDGE_WARPS + threadIdx.x / 32;
+         i < g.lists.queries && first[i] < e.first + e.count;
+         i += (int64_t)gridDim.x * EDGE_WARPS) {
+        if (first[i + 1] == first[i]) {
+            continue;
+        }
+        const int64_t begin = first[i] - e.first;
+        each_neighbour(g.lists, i, [&](int64_t k, int64_t place, double distance2) {
+            if (begin + k >= 0 && begin + k < e.count) {
+                e.query[begin + k] = (int32_t)i;
+                e.place[begin + k] = (int32_t)place;
+                e.weight[begin + k] = R(tg_gno_weight_at(&g.config, distance2));
+            }
+        });
+    }
+}
+
+__device__ static inline void sine_and_cosine(double angle, float *sine, float *cosine) {
+    const double turns = angle * 0.15915494309189533577; /* whole turns are removed in f64 */
+    sincospif((float)(2.0 * (turns - rint(turns))), sine, cosine);
+}
+__device__ static inline void sine_and_cosine(double angle, double *sine, double *cosine) {
+    sincos(angle, sine, cosine);
+}
+
+/* e(y), then e(x) of all edges: blockIdx.y is a coordinate of one of the two, or one frequency of
+ * it, which fills two rows. */
+template <class R>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    embed_edges(gno_facts g, edges<R> e, R *input) {
+    __shared__ double w;
+    const bool is_plain = g.config.pos_embedding_type == TG_GNO_EMBED_NONE;
+    const int of_axis = is_plain ? 1 : (int)g.config.pos_embedding_channels,
+              part = blockIdx.y % (g.lists.dim * of_axis);
+    const bool of_query = (int)blockIdx.y >= g.lists.dim * of_axis;
+    const int d = part / of_axis;
+    if (threadIdx.x == 0 && !is_plain) {
+        w = tg_gno_frequency(&g.config, part % of_axis);
+    }
+    __syncthreads();
+    R *row = input + (int64_t)blockIdx.y * (is_plain ? 1 : 2) * e.count;
+    for (int j = blockIdx.x * COLUMN_THREADS + threadIdx.x; j < e.count;
+         j += gridDim.x * COLUMN_THREADS) {
+        const double p = of_query ? g.lists.query[e.query[j]][d] : g.lists.at[e.place[j]][d];
+        if (is_plain) {
+            row[j] = R(p);
+        } else {
+            sine_and_cosine(w * p, &row[j], &row[e.count + j]);
+        }
+    }
+}
+
+/* act(f) of a sample's channel at the point of edge j. */
+template <class T>
+__device__ static inline real_of<T> value_at(const gno_facts &g, const int32_t *place, const T *f,
+                                             int64_t row, int64_t j) {
+    return activate(g.act, widen(f[row * g.lists.points + g.lists.number[place[j]]]));
+}
+
+/* The values at the points of all edges, (in, count). */
+template <class T>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    gather_values(gno_facts g, edges<real_of<T>> e, const T *f, real_of<T> *to) {
+    each_entry(
+        g.in, e.count, [&](int64_t c, int j) { return value_at(g, e.place, f, c, j); },
+        [&](int64_t c, int j, real_of<T> v) { to[c * e.count + j] = v; });
+}
+
+/* ---- sums over queries ---- */
+
+/* y += the chunk's contribution: one query per thread, blockIdx.y is a channel of a sample. */
+template <class T>
+static __global__ void __launch_bounds__(EDGE_THREADS)
+    reduce_edges(gno_facts g, edges<real_of<T>> e, const real_of<T> *kernel, const T *f,
+                 real_of<T> *y) {
+    using R = real_of<T>;
+    const int64_t *first = g.lists.first;
+    const int64_t last = e.query[e.count - 1];
+    for (int64_t row = blockIdx.y; row < g.samples * g.out; row += gridDim.y) {
+        const R *of_channel = kernel + row % g.out * e.count;
+        for (int64_t i = e.query[0] + (int64_t)blockIdx.x * EDGE_THREADS + threadIdx.x; i <= last;
+             i += (int64_t)gridDim.x * EDGE_THREADS) {
+            const int64_t begin = first[i] - e.first, end = first[i + 1] - e.first;
+            R sum = R(0);
+            for (int64_t j = begin < 0 ? 0 : begin; j < end && j < e.count; j++) {
+                const R term = e.weight[j] * of_channel[j];
+                sum += g.times_values ? term * value_at(g, e.place, f, row, j) : term;
+            }
+            if (begin < end) {
+                y[row * g.lists.queries + i] += scale_of<R>(g, i) * sum;
+            }
+        }
+    }
+}
+
+/* ---- backward ---- */
+
+/* dy of edge j in a channel of a sample, with the factors of the sum. */
+template <class R>
+__device__ static inline R gradient_at(const gno_facts &g, const edges<R> &e, const R *dy,
+                                       int64_t row, int64_t j) {
+    const int64_t i = e.query[j];
+    return e.weight[j] * scale_of<R>(g, i) * dy[row * g.lists.queries + i];
+}
+
+/* The gradient at the output of the kernel, and its sums. */
+template <class T>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    kernel_gradient(gno_facts g, edges<real_of<T>> e, const T *f, const real_of<T> *dy,
+                    real_of<T> *dkernel, bool is_first, double *sums) {
+    using R = real_of<T>;
+    sum_entries(
+        g.out, e.count, is_first, sums,
+        [&](int64_t c, int j) {
+            R sum = R(0);
+            for (int64_t b = 0; b < g.samples; b++) {
+                const int64_t row = b * g.out + c;
+                const R d = gradient_at(g, e, dy, row, j);
+                sum += g.times_values ? d * value_at(g, e.place, f, row, j) : d;
+            }
+            return sum;
+        },
+        [&](int64_t c, int j, R v) { return dkernel[c * e.count + j] = v; });
+}
+
+static __global__ void __launch_bounds__(EDGE_THREADS) count_up(int count, int32_t *number) {
+    for (int j = blockIdx.x * EDGE_THREADS + threadIdx.x; j < count;
+         j += gridDim.x * EDGE_THREADS) {
+        number[j] = j;
+    }
+}
+
+/* The gradients at the values: dvalues += the sums over the edges of each point, which are
+ * consecutive; the thread of the first one sums them. dinput NULL: the kernel reads no values. */
+template <class R>
+static __global__ void __launch_bounds__(EDGE_THREADS)
+    reduce_points(gno_facts g, edges<R> e, const int32_t *sorted_place, const int32_t *sorted,
+                  const R *kernel, const R *dinput, const R *dy, R *dvalues) {
+    for (int64_t row = blockIdx.y; row < g.samples * g.in; row += gridDim.y) {
+        const int64_t c = row % g.in;
+        for (int k = blockIdx.x * EDGE_THREADS + threadIdx.x; k < e.count;
+             k += gridDim.x * EDGE_THREADS) {
+            const int32_t place = sorted_place[k];
+            if (k > 0 && sorted_place[k - 1] == place) {
+                continue;
+            }
+            R sum = R(0);
+            for (int i = k; i < e.count && sorted_place[i] == place; i++) {
+                const int64_t j = sorted[i];
+                sum += dinput ? dinput[c * e.count + j] : R(0);
+                sum +=
+                    g.times_values ? kernel[c * e.count + j] * gradient_at(g, e, dy, row, j) : R(0);
+            }
+            dvalues[row * g.lists.points + g.lists.number[place]] += sum;
+        }
+    }
+}
+
+/* df = dvalues act'(f). */
+template <class T>
+static __global__ void __launch_bounds__(EDGE_THREADS)
+    write_df(int64_t count, tg_act act, const real_of<T> *dvalues, const T *f, T *df) {
+    for (int64_t i = (int64_t)blockIdx.x * EDGE_THREADS + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * EDGE_THREADS) {
+        df[i] = narrow<T>(dvalues[i] * act_slope(act, widen(f[i])));
+    }
+}
 
 /* ---- the workspace ---- */
 
@@ -34,30 +257,22 @@ static bool has_df(const tg_gno_sizes &s) {
 }
 
 /* Bytes per edge in the matrices of a chunk. */
-static int64_t edge_bytes(const tg_gno_sizes &s, const tg_gno *op, bool backward) {
-    int64_t numbers = 1 + s.width[0] + (backward ? 2 : 1) * op->config->out_channels;
+static int64_t edge_bytes(const tg_gno_sizes &s, const tg_gno *op) {
+    int64_t numbers = 1 + s.width[0] + (op->backward ? 2 : 1) * op->config->out_channels;
     for (int l = 1; l < s.layers; l++) {
-        numbers += (backward ? 2 : 1) * s.width[l];
+        numbers += (op->backward ? 2 : 1) * s.width[l];
     }
-    numbers += backward && s.reads_values ? op->config->in_channels : 0;
+    numbers += op->backward && s.reads_values ? op->config->in_channels : 0;
     return numbers * (int64_t)tg_dtype_size(op->dtype) +
-           (backward ? 5 : 2) * (int64_t)sizeof(int32_t);
+           (op->backward ? 5 : 2) * (int64_t)sizeof(int32_t);
 }
 
 /* Number of edges per chunk: limited by a budget and by how many can exist. */
-static int64_t chunk_of(const tg_gno_sizes &s, const tg_gno *op, bool backward) {
-    const int64_t budget = 64 << 20, fit = budget / edge_bytes(s, op, backward) / 64 * 64;
+static int64_t chunk_of(const tg_gno_sizes &s, const tg_gno *op) {
+    const int64_t budget = 64 << 20, fit = budget / edge_bytes(s, op) / 64 * 64;
     const double all = (double)op->points * (double)op->queries;
-    const int64_t most = fit < 64 ? 64 : fit < 1 << 20 ? fit : 1 << 20;
+    const int64_t most = tg_max(tg_min(fit, 1 << 20), 64);
     return (double)most < all ? most : (int64_t)all < 1 ? 1 : (int64_t)all;
-}
-
-static int place_bits(const tg_gno *op) {
-    int bits = 1;
-    while (((int64_t)1 << bits) < op->points) {
-        bits++;
-    }
-    return bits;
 }
 
 static cudaError_t sort_edges(void *temporary, size_t *bytes, const int32_t *place, int32_t *sorted,
@@ -68,7 +283,7 @@ static cudaError_t sort_edges(void *temporary, size_t *bytes, const int32_t *pla
 }
 
 /* Lays out the workspace; returns its bytes. */
-template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_work<R> *w) {
+template <class R> static size_t lay_out(const tg_gno *op, gno_work<R> *w) {
     char *const base = static_cast<char *>(op->workspace); /* NULL: only its size is wanted */
     size_t used = 0;
     const auto take = [&](int64_t count, size_t size) {
@@ -84,7 +299,7 @@ template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_wo
     w->sizes = tg_gno_sizes_of(op->config, op->has_values);
     const tg_gno_sizes &s = w->sizes;
     w->samples = s.reads_values ? 1 : op->batch;
-    w->most = chunk_of(s, op, backward);
+    w->most = chunk_of(s, op);
     w->chunk.query = indices(w->most);
     w->chunk.place = indices(w->most);
     w->chunk.weight = numbers(w->most);
@@ -92,9 +307,9 @@ template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_wo
     w->kernel = numbers(w->most * op->config->out_channels);
     for (int l = 1; l < s.layers; l++) {
         w->layer[l] = numbers(w->most * s.width[l]);
-        w->slope[l] = backward ? numbers(w->most * s.width[l]) : NULL;
+        w->slope[l] = op->backward ? numbers(w->most * s.width[l]) : NULL;
     }
-    if (!backward) {
+    if (!op->backward) {
         return used;
     }
     for (int l = 0; l < s.layers; l++) {
@@ -107,8 +322,8 @@ template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_wo
         w->number = indices(w->most);
         w->sorted_place = indices(w->most);
         w->sorted = indices(w->most);
-        sort_edges(NULL, &w->temporary_bytes, NULL, NULL, NULL, NULL, w->most, place_bits(op),
-                   NULL);
+        sort_edges(NULL, &w->temporary_bytes, NULL, NULL, NULL, NULL, w->most,
+                   bits_below(op->points), NULL);
         cudaGetLastError(); /* clear the error: if the sort fails, its call reports it */
         w->temporary = take((int64_t)w->temporary_bytes, 1);
     }
@@ -133,7 +348,7 @@ static gno_facts facts_of(const tg_gno *op, const tg_gno_sizes &sizes, int64_t s
 
 static dim3 row_grid(int64_t columns, int64_t rows) {
     const int64_t blocks = (columns + EDGE_THREADS - 1) / EDGE_THREADS;
-    return dim3((unsigned)(blocks < 1024 ? blocks : 1024), (unsigned)(rows < 65535 ? rows : 65535));
+    return dim3((unsigned)tg_min(blocks, 1024), (unsigned)tg_min(rows, 65535));
 }
 
 /* f of the current samples. */
@@ -154,18 +369,18 @@ static tg_status gather_chunk(tg_backend *be, const tg_gno *op, const gno_facts 
     const cudaStream_t stream = cuda_stream(be);
     const edges<R> &e = w.chunk;
     const int64_t rows = s.embedded / (g.config.pos_embedding_type == TG_GNO_EMBED_NONE ? 1 : 2);
-    list_edges<<<cuda_blocks(be, e.count, EDGE_WARPS), EDGE_THREADS, 0, stream>>>(g, e);
-    TG_CALL(CUDA_LAUNCHED(be, "listing edges"));
-    embed_edges<<<dim3((unsigned)((e.count + COLUMN_THREADS - 1) / COLUMN_THREADS),
-                       (unsigned)(2 * rows)),
-                  COLUMN_THREADS, 0, stream>>>(g, e, w.input);
-    TG_CALL(CUDA_LAUNCHED(be, "embedding coordinates"));
+    TG_CALL(launch_alone(be, "listing edges", list_edges<R>, cuda_blocks(be, e.count, EDGE_WARPS),
+                         EDGE_THREADS, 0, g, e));
+    TG_CALL(launch_alone(
+        be, "embedding coordinates", embed_edges<R>,
+        dim3((unsigned)((e.count + COLUMN_THREADS - 1) / COLUMN_THREADS), (unsigned)(2 * rows)),
+        COLUMN_THREADS, 0, g, e, w.input));
     if (s.reads_values) {
         TG_CALL(with_storage_of<R>(op->f_store, [&](auto tag) {
             using T = typename decltype(tag)::type;
-            gather_values<<<column_grid(g.in, e.count), COLUMN_THREADS, 0, stream>>>(
-                g, e, values_of<T>(op, sample), w.input + 2 * s.embedded * e.count);
-            return CUDA_LAUNCHED(be, "gathering values");
+            return launch_alone(be, "gathering values", gather_values<T>,
+                                column_grid(g.in, e.count), COLUMN_THREADS, 0, g, e,
+                                values_of<T>(op, sample), w.input + 2 * s.embedded * e.count);
         }));
     }
     return TG_OK;
@@ -186,10 +401,11 @@ static tg_status evaluate(tg_backend *be, const tg_gno *op, const gno_facts &g,
         TG_CALL(multiply(be, op->dtype, s.width[l + 1], count, s.width[l], 1.0, TG_OP_N,
                          op->weight[l], s.width[l], TG_OP_N, l == 0 ? w.input : w.layer[l], count,
                          0.0, to, count));
-        hidden_layer<<<column_grid(s.width[l + 1], count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            tile, s.width[l + 1], is_last ? TG_ACT_NONE : TG_ACT_GELU, dropout_of(),
-            static_cast<const R *>(op->bias[l]), to, is_last ? NULL : w.slope[l + 1]);
-        TG_CALL(CUDA_LAUNCHED(be, "a layer of a graph kernel"));
+        TG_CALL(launch_alone(be, "a layer of a graph kernel", hidden_layer<R>,
+                             column_grid(s.width[l + 1], count), COLUMN_THREADS, 0, tile,
+                             s.width[l + 1], is_last ? TG_ACT_NONE : TG_ACT_GELU, dropout_of(),
+                             static_cast<const R *>(op->bias[l]), to,
+                             is_last ? NULL : w.slope[l + 1]));
     }
     return TG_OK;
 }
@@ -206,11 +422,10 @@ template <class R> static bool next_chunk(const tg_gno *op, gno_work<R> *w) {
 
 template <class R> static tg_status forward(tg_backend *be, const tg_gno *op) {
     gno_work<R> w;
-    lay_out<R>(op, false, &w);
+    lay_out<R>(op, &w);
     const int64_t outputs = op->config->out_channels * op->queries;
-    TG_CALL(CUDA_CHECK(
-        be, cudaMemsetAsync(op->y, 0, (size_t)(op->batch * outputs) * sizeof(R), cuda_stream(be)),
-        "clearing the output of a graph kernel"));
+    TG_CALL(cuda_clear(be, op->y, (size_t)(op->batch * outputs) * sizeof(R),
+                       "clearing the output of a graph kernel"));
     for (int64_t sample = 0; sample < op->batch; sample += w.samples) {
         const gno_facts g = facts_of(op, w.sizes, w.samples);
         w.chunk.first = 0;
@@ -219,10 +434,10 @@ template <class R> static tg_status forward(tg_backend *be, const tg_gno *op) {
             TG_CALL(evaluate(be, op, g, w, sample));
             TG_CALL(with_storage_of<R>(op->f_store, [&](auto tag) {
                 using T = typename decltype(tag)::type;
-                reduce_edges<<<row_grid(w.chunk.count, g.samples * g.out), EDGE_THREADS, 0,
-                               cuda_stream(be)>>>(g, w.chunk, w.kernel, values_of<T>(op, sample),
-                                                  static_cast<R *>(op->y) + sample * outputs);
-                return CUDA_LAUNCHED(be, "summing the edges of queries");
+                return launch_alone(be, "summing the edges of queries", reduce_edges<T>,
+                                    row_grid(w.chunk.count, g.samples * g.out), EDGE_THREADS, 0, g,
+                                    w.chunk, w.kernel, values_of<T>(op, sample),
+                                    static_cast<R *>(op->y) + sample * outputs);
             }));
         }
     }
@@ -249,9 +464,9 @@ static tg_status back_layers(tg_backend *be, const tg_gno *op, const gno_work<R>
         }
         TG_CALL(multiply(be, op->dtype, s.width[l], count, s.width[l + 1], 1.0, TG_OP_T,
                          op->weight[l], s.width[l], TG_OP_N, dy, count, 0.0, below, count));
-        times_slope<<<sum_grid(s.width[l]), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            tile, s.width[l], w.slope[l], below, is_first, w.sums[l - 1]);
-        TG_CALL(CUDA_LAUNCHED(be, "a layer of a graph kernel backwards"));
+        TG_CALL(launch_alone(be, "a layer of a graph kernel backwards", times_slope<R>,
+                             sum_grid(s.width[l]), COLUMN_THREADS, 0, tile, s.width[l], w.slope[l],
+                             below, is_first, w.sums[l - 1]));
         dy = below;
     }
     if (op->df && s.reads_values) {
@@ -268,16 +483,15 @@ static tg_status back_values(tg_backend *be, const tg_gno *op, const gno_facts &
     const edges<R> &e = w.chunk;
     const cudaStream_t stream = cuda_stream(be);
     size_t bytes = w.temporary_bytes;
-    count_up<<<cuda_blocks(be, e.count, EDGE_THREADS), EDGE_THREADS, 0, stream>>>(e.count,
-                                                                                  w.number);
-    TG_CALL(CUDA_LAUNCHED(be, "numbering edges"));
+    TG_CALL(launch_alone(be, "numbering edges", count_up, cuda_blocks(be, e.count, EDGE_THREADS),
+                         EDGE_THREADS, 0, e.count, w.number));
     TG_CALL(CUDA_CHECK(be,
                        sort_edges(w.temporary, &bytes, e.place, w.sorted_place, w.number, w.sorted,
-                                  e.count, place_bits(op), stream),
+                                  e.count, bits_below(op->points), stream),
                        "sorting edges"));
-    reduce_points<<<row_grid(e.count, g.samples * g.in), EDGE_THREADS, 0, stream>>>(
-        g, e, w.sorted_place, w.sorted, w.kernel, w.dinput, gradients_of<R>(op, sample), w.dvalues);
-    return CUDA_LAUNCHED(be, "summing the edges of points");
+    return launch_alone(be, "summing the edges of points", reduce_points<R>,
+                        row_grid(e.count, g.samples * g.in), EDGE_THREADS, 0, g, e, w.sorted_place,
+                        w.sorted, w.kernel, w.dinput, gradients_of<R>(op, sample), w.dvalues);
 }
 
 template <class R>
@@ -286,10 +500,10 @@ static tg_status back_chunk(tg_backend *be, const tg_gno *op, const gno_facts &g
     TG_CALL(evaluate(be, op, g, w, sample));
     TG_CALL(with_storage_of<R>(op->f_store, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        kernel_gradient<<<sum_grid(g.out), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            g, w.chunk, values_of<T>(op, sample), gradients_of<R>(op, sample), w.dkernel, is_first,
-            w.sums[w.sizes.layers - 1]);
-        return CUDA_LAUNCHED(be, "a graph kernel backwards");
+        return launch_alone(be, "a graph kernel backwards", kernel_gradient<T>, sum_grid(g.out),
+                            COLUMN_THREADS, 0, g, w.chunk, values_of<T>(op, sample),
+                            gradients_of<R>(op, sample), w.dkernel, is_first,
+                            w.sums[w.sizes.layers - 1]);
     }));
     TG_CALL(back_layers(be, op, w, is_first));
     return op->df && has_df(w.sizes) ? back_values(be, op, g, w, sample) : TG_OK;
@@ -301,36 +515,31 @@ static tg_status finish_df(tg_backend *be, const tg_gno *op, const gno_work<R> &
     const int64_t count = w.samples * op->config->in_channels * op->points;
     return with_storage_of<R>(op->f_store, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        write_df<<<cuda_blocks(be, count, EDGE_THREADS), EDGE_THREADS, 0, cuda_stream(be)>>>(
-            count, op->act, w.dvalues, values_of<T>(op, sample),
+        return launch_alone(
+            be, "the gradient of values", write_df<T>, cuda_blocks(be, count, EDGE_THREADS),
+            EDGE_THREADS, 0, count, op->act, w.dvalues, values_of<T>(op, sample),
             static_cast<T *>(op->df) + sample * op->config->in_channels * op->points);
-        return CUDA_LAUNCHED(be, "the gradient of values");
     });
 }
 
 template <class R> static tg_status backward(tg_backend *be, const tg_gno *op) {
     gno_work<R> w;
-    lay_out<R>(op, true, &w);
+    lay_out<R>(op, &w);
     const cudaStream_t stream = cuda_stream(be);
     const bool wants_df = op->df && has_df(w.sizes);
     const int64_t values = op->has_values ? op->config->in_channels * op->points : 0;
     bool is_first = true;
     if (op->df && !wants_df) { /* values that nothing reads */
-        TG_CALL(CUDA_CHECK(be,
-                           cudaMemsetAsync(op->df, 0,
-                                           (size_t)(op->batch * values) *
-                                               tg_dtype_size(tg_stored(op->dtype, op->f_store)),
-                                           stream),
-                           "clearing gradients"));
+        const size_t size = tg_dtype_size(tg_stored(op->dtype, op->f_store));
+        TG_CALL(cuda_clear(be, op->df, (size_t)(op->batch * values) * size, "clearing gradients"));
     }
     for (int64_t sample = 0; sample < op->batch; sample += w.samples) {
         const gno_facts g = facts_of(op, w.sizes, w.samples);
         w.chunk.first = 0;
         w.chunk.count = 0;
         if (wants_df) {
-            TG_CALL(CUDA_CHECK(
-                be, cudaMemsetAsync(w.dvalues, 0, (size_t)(w.samples * values) * sizeof(R), stream),
-                "clearing gradients"));
+            TG_CALL(cuda_clear(be, w.dvalues, (size_t)(w.samples * values) * sizeof(R),
+                               "clearing gradients"));
         }
         while (next_chunk(op, &w)) {
             TG_CALL(back_chunk(be, op, g, w, sample, is_first));
@@ -346,25 +555,19 @@ template <class R> static tg_status backward(tg_backend *be, const tg_gno *op) {
 
 /* ---- the slots ---- */
 
-size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
-    (void)be;
+size_t cuda_gno_workspace(const tg_gno *op) {
     tg_gno sizes = *op;
     sizes.workspace = NULL;
     gno_work<float> narrow;
     gno_work<double> wide;
-    return op->dtype == TG_F64 ? lay_out(&sizes, backward, &wide)
-                               : lay_out(&sizes, backward, &narrow);
+    return op->dtype == TG_F64 ? lay_out(&sizes, &wide) : lay_out(&sizes, &narrow);
 }
 
-static tg_status cuda_gno(tg_backend *be, const tg_gno *op) {
+tg_status cuda_gno(tg_backend *be, const tg_gno *op) {
     const bool wide = op->dtype == TG_F64;
     TG_CALL(tg_check_real(be->ctx, op->backward ? "gno_backward" : "gno_forward", op->dtype));
     if (op->backward) {
         return wide ? backward<double>(be, op) : backward<float>(be, op);
     }
     return wide ? forward<double>(be, op) : forward<float>(be, op);
-}
-
-void cuda_fill_nn_gno(tg_backend_ops *ops) {
-    ops->gno = cuda_gno;
 }

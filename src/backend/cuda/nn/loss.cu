@@ -348,13 +348,13 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
         TG_CALL(launch_pdl(be, "writing the gradient of a loss", write_gradients<T, EDGES>,
-                           (unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0, s,
-                           count, result, of, static_cast<T *>(op->dpred) + first * s.numbers));
+                           (unsigned)tg_min(patches, most), 32 * PATCH_WARPS, 0, s, count, result,
+                           of, static_cast<T *>(op->dpred) + first * s.numbers));
     }
     return TG_OK;
 }
 
-static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
+tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
     TG_CALL(tg_check_real(be->ctx, "loss", op->dtype));
     const loss_sizes s = loss_sizes_of(op);
     if (s.points == 0 || s.images == 0) {
@@ -365,15 +365,9 @@ static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
     return with_wide(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         for (int64_t first = 0; first < s.images; first += room) {
-            const int64_t left = s.images - first;
-            const int64_t count = left < room ? left : room;
+            const int64_t count = tg_min(s.images - first, room);
             TG_CALL((s.edges > 0 ? loss_of<T, true> : loss_of<T, false>)(be, op, s, first, count));
         }
         return TG_OK;
     });
-}
-
-void cuda_fill_nn_loss(tg_backend_ops *ops) {
-    ops->loss = cuda_loss;
-    cuda_fill_loss_squares(ops);
 }

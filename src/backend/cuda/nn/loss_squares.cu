@@ -81,13 +81,12 @@ static tg_status squares_of(tg_backend *be, F power, int64_t images, int64_t siz
     const int64_t room = CUDA_SCRATCH_BYTES / (int64_t)(sizeof(double2) * LOSS_MAX_PARTS);
     double2 *partial = static_cast<double2 *>(cuda_state_of(be)->scratch);
     for (int64_t first = 0; first < images; first += room) {
-        const int64_t count = images - first < room ? images - first : room;
-        sum_squares<<<(unsigned)(count * parts), LOSS_THREADS, 0, cuda_stream(be)>>>(
-            power, first, size, parts, partial);
-        TG_CALL(CUDA_LAUNCHED(be, "summing squares"));
-        fold_squares<<<(unsigned)((count + IMAGES - 1) / IMAGES), LOSS_THREADS, 0,
-                       cuda_stream(be)>>>(count, parts, partial, scale, both, out + 2 * first);
-        TG_CALL(CUDA_LAUNCHED(be, "summing squares"));
+        const int64_t count = tg_min(images - first, room);
+        TG_CALL(launch_alone(be, "summing squares", sum_squares<F>, (unsigned)(count * parts),
+                             LOSS_THREADS, 0, power, first, size, parts, partial));
+        TG_CALL(launch_alone(be, "summing squares", fold_squares,
+                             (unsigned)((count + IMAGES - 1) / IMAGES), LOSS_THREADS, 0, count,
+                             parts, partial, scale, both, out + 2 * first));
     }
     return TG_OK;
 }
@@ -111,7 +110,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
 
 /* ---- slots ---- */
 
-static tg_status cuda_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
+tg_status cuda_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
     int64_t kept = 1, points = 1;
     for (int d = 0; d < op->ndim; d++) {
         kept *= tg_sobolev_kept(op, d);
@@ -123,27 +122,22 @@ static tg_status cuda_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
 
 static tg_status map_spectra(tg_backend *be, const tg_residual *op) {
     const int64_t kept = op->n * (op->m / 2 + 1);
-    map_vorticity<<<cuda_blocks(be, op->batch * kept, LOSS_THREADS), LOSS_THREADS, 0,
-                    cuda_stream(be)>>>(*op, kept);
-    return CUDA_LAUNCHED(be, "mapping vorticity");
+    return launch_alone(be, "mapping vorticity", map_vorticity,
+                        cuda_blocks(be, op->batch * kept, LOSS_THREADS), LOSS_THREADS, 0, *op,
+                        kept);
 }
 
 static tg_status work_at_points(tg_backend *be, const tg_residual *op) {
     const int64_t points = op->n * op->m;
-    vorticity_at_points<<<cuda_blocks(be, op->batch * points, LOSS_THREADS), LOSS_THREADS, 0,
-                          cuda_stream(be)>>>(*op, points);
-    return CUDA_LAUNCHED(be, "a residual of vorticity");
+    return launch_alone(be, "a residual of vorticity", vorticity_at_points,
+                        cuda_blocks(be, op->batch * points, LOSS_THREADS), LOSS_THREADS, 0, *op,
+                        points);
 }
 
-static tg_status cuda_residual(tg_backend *be, const tg_residual *op) {
+tg_status cuda_residual(tg_backend *be, const tg_residual *op) {
     TG_CALL(tg_check_real(be->ctx, "residual", op->dtype));
     return op->equation == TG_VORTICITY_MAP  ? map_spectra(be, op)
            : op->equation > TG_EQUATION_FLOW ? work_at_points(be, op)
                                              : squares_of(be, residual_power{*op}, op->batch,
                                                           op->n * op->m, 1.0, true, op->powers);
-}
-
-void cuda_fill_loss_squares(tg_backend_ops *ops) {
-    ops->sobolev_squares = cuda_sobolev_squares;
-    ops->residual = cuda_residual;
 }

@@ -16,27 +16,26 @@ template <class R> struct mlp_matrices {
     R *dh;                 /* (hidden, n); backward */
 };
 
-static int64_t rows_of(const tg_mlp *op, bool backward) {
-    return op->in + op->out + (backward ? 3 : 1) * op->hidden;
+static int64_t rows_of(const tg_mlp *op) {
+    return op->in + op->out + (op->backward ? 3 : 1) * op->hidden;
 }
 
-static column_tiles tiles_of(const tg_mlp *op, bool backward) {
-    return column_tiles_of(op, rows_of(op, backward));
+static column_tiles tiles_of(const tg_mlp *op) {
+    return column_tiles_of(op, rows_of(op));
 }
 
-static size_t columns_workspace(const tg_mlp *op, bool backward) {
-    const int64_t sums = backward ? (op->hidden + op->out) * SUM_PARTS : 0;
+static size_t columns_workspace(const tg_mlp *op) {
+    const int64_t sums = op->backward ? (op->hidden + op->out) * SUM_PARTS : 0;
     return (size_t)sums * sizeof(double) +
-           (size_t)(rows_of(op, backward) * tiles_of(op, backward).width) *
-               tg_dtype_size(op->dtype);
+           (size_t)(rows_of(op) * tiles_of(op).width) * tg_dtype_size(op->dtype);
 }
 
-template <class R> static mlp_matrices<R> matrices_of(const tg_mlp *op, bool backward) {
-    const int64_t n = tiles_of(op, backward).width;
+template <class R> static mlp_matrices<R> matrices_of(const tg_mlp *op) {
+    const int64_t n = tiles_of(op).width;
     mlp_matrices<R> m = {};
     m.sums1 = static_cast<double *>(op->workspace);
-    m.sums2 = m.sums1 + (backward ? op->hidden * SUM_PARTS : 0);
-    m.u = reinterpret_cast<R *>(m.sums2 + (backward ? op->out * SUM_PARTS : 0));
+    m.sums2 = m.sums1 + (op->backward ? op->hidden * SUM_PARTS : 0);
+    m.u = reinterpret_cast<R *>(m.sums2 + (op->backward ? op->out * SUM_PARTS : 0));
     m.h = m.u + op->in * n;
     m.f = m.h + op->hidden * n;
     m.slope = m.f + op->out * n; /* from here on backward only */
@@ -109,10 +108,9 @@ static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &
                            const column_matrix<const R> &u, R *h, R *slope) {
     TG_CALL(multiply_columns(be, t, TG_OP_N, op->hidden, op->in, 1.0, op->w1, op->in, u, 0.0,
                              matrix_of(t, h)));
-    hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-        t, op->hidden, hidden_act_of(op), hidden_dropout(op), static_cast<const R *>(op->b1), h,
-        slope);
-    return CUDA_LAUNCHED(be, "a hidden layer");
+    return launch_alone(be, "a hidden layer", hidden_layer<R>, column_grid(op->hidden, t.count),
+                        COLUMN_THREADS, 0, t, op->hidden, hidden_act_of(op), hidden_dropout(op),
+                        static_cast<const R *>(op->b1), h, slope);
 }
 
 template <class Y>
@@ -129,15 +127,15 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
     o.add = static_cast<const Y *>(op->add);
     o.y = static_cast<Y *>(op->y);
     o.activated = static_cast<Y *>(op->activated);
-    output_layer<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(t, o, f);
-    return CUDA_LAUNCHED(be, "the output of an MLP");
+    return launch_alone(be, "the output of an MLP", output_layer<Y>, column_grid(op->out, t.count),
+                        COLUMN_THREADS, 0, t, o, f);
 }
 
 /* ---- all tiles; T: double or float, by which the storage types are chosen ---- */
 
 template <class R> static tg_status forward_columns(tg_backend *be, const tg_mlp *op) {
-    const column_tiles tiles = tiles_of(op, false);
-    const mlp_matrices<R> m = matrices_of<R>(op, false);
+    const column_tiles tiles = tiles_of(op);
+    const mlp_matrices<R> m = matrices_of<R>(op);
     for (column_tile t = {}; next_tile(tiles, &t);) {
         column_matrix<const R> u = {};
         TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
@@ -160,21 +158,19 @@ static tg_status output_gradient(tg_backend *be, const tg_mlp *op, const column_
     const cudaStream_t stream = cuda_stream(be);
     TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
         using Y = typename decltype(tag)::type;
-        gather_gradient<<<sum_grid(op->out), COLUMN_THREADS, 0, stream>>>(
-            t, op->out, R(op->alpha), output_dropout(op), static_cast<const Y *>(op->dy), m.f,
-            first, m.sums2);
-        return CUDA_LAUNCHED(be, "reading a tile");
+        return launch_alone(be, "reading a tile", gather_gradient<Y>, sum_grid(op->out),
+                            COLUMN_THREADS, 0, t, op->out, R(op->alpha), output_dropout(op),
+                            static_cast<const Y *>(op->dy), m.f, first, m.sums2);
     }));
     TG_CALL(multiply_columns(be, t, TG_OP_T, op->hidden, op->out, 1.0, op->w2, op->hidden,
                              matrix_of<const R>(t, m.f), 0.0, matrix_of(t, m.dh)));
-    times_slope<<<sum_grid(op->hidden), COLUMN_THREADS, 0, stream>>>(t, op->hidden, m.slope, m.dh,
-                                                                     first, m.sums1);
-    return CUDA_LAUNCHED(be, "a hidden layer backwards");
+    return launch_alone(be, "a hidden layer backwards", times_slope<R>, sum_grid(op->hidden),
+                        COLUMN_THREADS, 0, t, op->hidden, m.slope, m.dh, first, m.sums1);
 }
 
 template <class R> static tg_status backward_columns(tg_backend *be, const tg_mlp *op) {
-    const column_tiles tiles = tiles_of(op, true);
-    const mlp_matrices<R> m = matrices_of<R>(op, true);
+    const column_tiles tiles = tiles_of(op);
+    const mlp_matrices<R> m = matrices_of<R>(op);
     bool first = true;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         column_matrix<const R> u = {};
@@ -200,14 +196,14 @@ template <class R> static tg_status backward_columns(tg_backend *be, const tg_ml
 
 /* ---- the slots ---- */
 
-size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    const size_t sizes[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
-                            mlp_narrow_workspace(be, op, backward),
-                            backward ? mlp_channel_workspace(be, op) : 0,
-                            backward ? mlp_tile_workspace(be, op) : 0};
+size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op) {
+    const size_t sizes[] = {columns_workspace(op), mlp_single_workspace(op),
+                            mlp_narrow_workspace(be, op),
+                            op->backward ? mlp_channel_workspace(be, op) : 0,
+                            op->backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;
     for (size_t bytes : sizes) {
-        most = bytes > most ? bytes : most;
+        most = tg_max_size(most, bytes);
     }
     return most;
 }
@@ -248,35 +244,31 @@ static const struct {
      {forward_by_columns, backward_by_columns}},
 };
 
-static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
+static mlp_path path_of(const tg_backend *be, const tg_mlp *op) {
     if (!may_use_special_kernel(op)) {
         return COLUMNS;
     }
-    if (backward && op->x_quantized) { /* rejected earlier by the workspace slot */
+    if (op->backward && op->x_quantized) { /* rejected earlier by the workspace slot */
         return CHANNELS;
     }
-    return mlp_narrow_supports(be, op, backward)      ? NARROW
-           : backward && mlp_channel_supports(be, op) ? CHANNELS
-           : mlp_single_supports(op)                  ? ONE_OUTPUT
-           : (backward ? mlp_tile_backward_supports(be, op) : mlp_tile_forward_supports(be, op))
+    return mlp_narrow_supports(be, op)                    ? NARROW
+           : op->backward && mlp_channel_supports(be, op) ? CHANNELS
+           : mlp_single_supports(op)                      ? ONE_OUTPUT
+           : (op->backward ? mlp_tile_backward_supports(be, op) : mlp_tile_forward_supports(be, op))
                ? TILES
                : COLUMNS;
 }
 
-static tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
+tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
     TG_CALL(tg_check_mlp(be->ctx, op));
     if (is_empty(op)) {
         return TG_OK;
     }
-    const auto &path = paths[path_of(be, op, op->backward)];
+    const auto &path = paths[path_of(be, op)];
     tg_path_report_mlp(be, op, op->backward, {path.name, path.kernels[op->backward]});
     return path.run[op->backward](be, op);
 }
 
 bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
     return may_use_special_kernel(op) && mlp_channel_accepts_quantized_input(be, op);
-}
-
-void cuda_fill_nn_mlp(tg_backend_ops *ops) {
-    ops->mlp = cuda_mlp;
 }

@@ -27,8 +27,8 @@ static column_tiles tiles_of(const tg_mlp *op) {
     return column_tiles_of(op, op->in + op->hidden + 1);
 }
 
-static int64_t sums_of(const tg_mlp *op, bool backward) {
-    return backward ? 2 * op->hidden * CHANNEL_PARTS + SUM_PARTS : 0;
+static int64_t sums_of(const tg_mlp *op) {
+    return op->backward ? 2 * op->hidden * CHANNEL_PARTS + SUM_PARTS : 0;
 }
 
 bool mlp_single_supports(const tg_mlp *op) {
@@ -36,20 +36,20 @@ bool mlp_single_supports(const tg_mlp *op) {
 }
 
 /* Does not depend on the dropout, which may change between calls. */
-size_t mlp_single_workspace(const tg_mlp *op, bool backward) {
+size_t mlp_single_workspace(const tg_mlp *op) {
     const int64_t numbers = (op->in + op->hidden + 1) * tiles_of(op).width;
-    return op->out == 1 ? (size_t)sums_of(op, backward) * sizeof(double) +
-                              (size_t)numbers * tg_dtype_size(op->dtype)
-                        : 0;
+    return op->out == 1
+               ? (size_t)sums_of(op) * sizeof(double) + (size_t)numbers * tg_dtype_size(op->dtype)
+               : 0;
 }
 
-template <class R> static single_matrices<R> matrices_of(const tg_mlp *op, bool backward) {
+template <class R> static single_matrices<R> matrices_of(const tg_mlp *op) {
     const int64_t n = tiles_of(op).width;
     single_matrices<R> m = {};
     m.db1 = static_cast<double *>(op->workspace);
     m.dw2 = m.db1 + op->hidden * CHANNEL_PARTS;
     m.db2 = m.dw2 + op->hidden * CHANNEL_PARTS;
-    m.p = reinterpret_cast<R *>(m.db1 + sums_of(op, backward));
+    m.p = reinterpret_cast<R *>(m.db1 + sums_of(op));
     m.u = m.p + op->hidden * n;
     m.f = m.u + op->in * n;
     return m;
@@ -179,14 +179,13 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
     o.add = static_cast<const Y *>(op->add);
     o.y = static_cast<Y *>(op->y);
     o.activated = static_cast<Y *>(op->activated);
-    reduce_hidden<<<(unsigned)((t.count + 31) / 32), dim3(32, SLICES), 0, cuda_stream(be)>>>(t, o,
-                                                                                             p);
-    return CUDA_LAUNCHED(be, "the output of an MLP");
+    return launch_alone(be, "the output of an MLP", reduce_hidden<Y>,
+                        (unsigned)((t.count + 31) / 32), dim3(32, SLICES), 0, t, o, p);
 }
 
 template <class R> static tg_status forward_tiles(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op);
-    const single_matrices<R> m = matrices_of<R>(op, false);
+    const single_matrices<R> m = matrices_of<R>(op);
     for (column_tile t = {}; next_tile(tiles, &t);) {
         column_matrix<const R> u = {};
         TG_CALL(hidden_of<R>(be, op, t, m, &u));
@@ -204,16 +203,14 @@ static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_
     const cudaStream_t stream = cuda_stream(be);
     TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
         using Y = typename decltype(tag)::type;
-        gather_gradient<<<sum_grid(1), COLUMN_THREADS, 0, stream>>>(
-            t, (int64_t)1, R(op->alpha), dropout_of{}, static_cast<const Y *>(op->dy), m.f, first,
-            m.db2);
-        return CUDA_LAUNCHED(be, "reading a tile");
+        return launch_alone(be, "reading a tile", gather_gradient<Y>, sum_grid(1), COLUMN_THREADS,
+                            0, t, (int64_t)1, R(op->alpha), dropout_of{},
+                            static_cast<const Y *>(op->dy), m.f, first, m.db2);
     }));
     const dim3 grid(CHANNEL_PARTS, (unsigned)(op->hidden < 65535 ? op->hidden : 65535));
-    turn_hidden<<<grid, COLUMN_THREADS, 0, stream>>>(
-        t.count, (int)op->hidden, static_cast<const R *>(op->b1), static_cast<const R *>(op->w2),
-        m.f, m.p, first, m.db1, m.dw2);
-    return CUDA_LAUNCHED(be, "a hidden layer backwards");
+    return launch_alone(be, "a hidden layer backwards", turn_hidden<R>, grid, COLUMN_THREADS, 0,
+                        t.count, (int)op->hidden, static_cast<const R *>(op->b1),
+                        static_cast<const R *>(op->w2), m.f, m.p, first, m.db1, m.dw2);
 }
 
 /* dw1 += p u^T, then dx. */
@@ -232,7 +229,7 @@ static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_
 
 template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op);
-    const single_matrices<R> m = matrices_of<R>(op, true);
+    const single_matrices<R> m = matrices_of<R>(op);
     bool first = true;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         column_matrix<const R> u = {};

@@ -108,7 +108,7 @@ template <class S, bool DX, bool DW> size_t mlp_backward_shared(int chunks) {
 bool mlp_tile_supports(const tg_backend *be, const tg_mlp *op);
 
 /* Whether such a call multiplies 16-bit activations in their own format. */
-bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward);
+bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op);
 
 /* Calls f(mlp_shape) with the smallest shape for these channels. `dx`: backward computes the
  * gradient of the input, which shapes with few inputs do not support. */
@@ -125,9 +125,9 @@ template <class F, class G> auto with_shape_of(const tg_mlp *op, bool dx, G f) {
                               : f(mlp_shape<F, 64, 64, 64>());
 }
 
-template <class G> auto with_mlp_shape(const tg_backend *be, const tg_mlp *op, bool backward, G f) {
-    if (!mlp_is_half_call(be, op, backward)) {
-        const bool dx = backward && op->dx;
+template <class G> auto with_mlp_shape(const tg_backend *be, const tg_mlp *op, G f) {
+    if (!mlp_is_half_call(be, op)) {
+        const bool dx = op->backward && op->dx;
         return be->math == TG_MATH_TF32 ? with_shape_of<tf32>(op, dx, f)
                                         : with_shape_of<split_f32>(op, dx, f);
     }

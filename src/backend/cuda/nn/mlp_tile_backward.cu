@@ -226,7 +226,7 @@ template <class S> static bool is_fused(const tg_mlp *op) {
 }
 
 bool mlp_tile_backward_supports(const tg_backend *be, const tg_mlp *op) {
-    return mlp_tile_supports(be, op) && with_mlp_shape(be, op, true, [&](auto shape) {
+    return mlp_tile_supports(be, op) && with_mlp_shape(be, op, [&](auto shape) {
                using S = decltype(shape);
                const int chunks = mlp_chunks(op, S::CHUNK);
                if (is_fused<S>(op)) {
@@ -251,7 +251,7 @@ size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
             const int chunks = mlp_chunks(op, S::CHUNK);
             return (size_t)parts_of(tiles, blocks, chunks) * part_bytes(sizes_of<S>(chunks));
         });
-        most = bytes > most ? bytes : most;
+        most = tg_max_size(most, bytes);
     }
     return most;
 }
@@ -264,11 +264,10 @@ static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
     return with_known<S>(t, [&](auto of_x, auto of_y) {
         const auto kernel = mlp_backward<S, DX, true, decltype(of_x)::value, decltype(of_y)::value>;
         int blocks = 0;
-        TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
+        TG_CALL(tensor_blocks(be, (const void *)kernel, shared, THREADS, &blocks));
         const int parts = parts_of(t.tiles.count, blocks, t.chunks);
         lay_out(op->workspace, parts, size, &t);
-        kernel<<<parts * t.chunks, THREADS, shared, cuda_stream(be)>>>(t);
-        TG_CALL(CUDA_LAUNCHED(be, "an MLP backwards"));
+        TG_CALL(launch_alone(be, "an MLP backwards", kernel, parts * t.chunks, THREADS, shared, t));
         return fold(be, op, t, parts, size);
     });
 }
@@ -283,7 +282,7 @@ template <class S> static tg_status write_dx(tg_backend *be, const mlp_task &t) 
 }
 
 tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op) {
-    return with_mlp_shape(be, op, true, [&](auto shape) {
+    return with_mlp_shape(be, op, [&](auto shape) {
         using S = decltype(shape);
         const mlp_task t = mlp_task_of(op, S::CHUNK);
         if constexpr (S::IN == S::OUT) {

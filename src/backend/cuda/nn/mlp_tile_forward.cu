@@ -100,7 +100,7 @@ bool mlp_tile_supports(const tg_backend *be, const tg_mlp *op) {
            op->hidden <= 1024 && tiles_countable(op->batch, op->pixels);
 }
 
-bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward) {
+bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op) {
     using small_shape = mlp_shape<bf16, 64, 32, 64>;
     using large_shape = mlp_shape<bf16, 128, 64, 128>;
     const bool small = op->in <= 64 && op->out <= 64;
@@ -109,25 +109,26 @@ bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward) {
         return false;
     }
     const mlp_task t = mlp_task_of(op, (int)op->hidden);
-    const bool aligned = backward ? has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels)
-                                  : has_octets(t.y, op->pixels) && has_octets(t.add, op->pixels) &&
-                                        has_octets(t.activated, op->pixels);
-    const size_t shared = small ? (backward ? mlp_backward_shared<small_shape, true, true>(1)
-                                            : mlp_forward_shared<small_shape>(1))
-                                : (backward ? mlp_backward_shared<large_shape, true, true>(1)
-                                            : mlp_forward_shared<large_shape>(1));
+    const bool aligned = op->backward
+                             ? has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels)
+                             : has_octets(t.y, op->pixels) && has_octets(t.add, op->pixels) &&
+                                   has_octets(t.activated, op->pixels);
+    const size_t shared = small ? (op->backward ? mlp_backward_shared<small_shape, true, true>(1)
+                                                : mlp_forward_shared<small_shape>(1))
+                                : (op->backward ? mlp_backward_shared<large_shape, true, true>(1)
+                                                : mlp_forward_shared<large_shape>(1));
     return aligned && has_octets(t.x, op->pixels) && tensor_fits(be, shared);
 }
 
 bool mlp_tile_forward_supports(const tg_backend *be, const tg_mlp *op) {
-    return mlp_tile_supports(be, op) && with_mlp_shape(be, op, false, [&](auto shape) {
+    return mlp_tile_supports(be, op) && with_mlp_shape(be, op, [&](auto shape) {
                using S = decltype(shape);
                return tensor_fits(be, mlp_forward_shared<S>(mlp_chunks(op, S::CHUNK)));
            });
 }
 
 tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op) {
-    return with_mlp_shape(be, op, false, [&](auto shape) {
+    return with_mlp_shape(be, op, [&](auto shape) {
         using S = decltype(shape);
         const mlp_task t = mlp_task_of(op, S::CHUNK);
         return with_known<S>(t, [&](auto of_x, auto of_y) {

@@ -19,15 +19,7 @@ struct sort_workspace {
     size_t temporary_bytes;
 };
 
-/* Type of cell numbers: there are no more cells than points. */
-static int cell_bits(int64_t points) {
-    int bits = 1;
-    while (((int64_t)1 << bits) < points) {
-        bits++;
-    }
-    return bits;
-}
-
+/* There are no more cells than points. */
 static cudaError_t sort_by_cell(void *temporary, size_t *bytes, const sort_workspace &room,
                                 int bits, int64_t count, int32_t *order, cudaStream_t stream) {
     return cub::DeviceRadixSort::SortPairs(temporary, *bytes, room.cell[0], room.cell[1],
@@ -41,7 +33,7 @@ static cudaError_t add_up(void *temporary, size_t *bytes, int64_t count, int64_t
 
 /* Lays out the workspace; returns its bytes. base NULL: only computes them. */
 static size_t lay_out(int64_t points, int64_t queries, char *base, sort_workspace *room) {
-    const int64_t most = points > queries ? points : queries;
+    const int64_t most = tg_max(points, queries);
     size_t used = 0;
     const auto take = [&](size_t bytes) {
         char *const at = base ? base + used : NULL;
@@ -56,19 +48,18 @@ static size_t lay_out(int64_t points, int64_t queries, char *base, sort_workspac
     room->temporary_bytes = 0;
     for (int64_t count : {points, queries}) { /* a size query that fails is reported by the call */
         size_t bytes = 0;
-        sort_by_cell(NULL, &bytes, *room, cell_bits(points), count, NULL, NULL);
-        room->temporary_bytes = bytes > room->temporary_bytes ? bytes : room->temporary_bytes;
+        sort_by_cell(NULL, &bytes, *room, bits_below(points), count, NULL, NULL);
+        room->temporary_bytes = tg_max_size(bytes, room->temporary_bytes);
     }
     size_t bytes = 0;
     add_up(NULL, &bytes, queries + 1, NULL, NULL);
-    room->temporary_bytes = bytes > room->temporary_bytes ? bytes : room->temporary_bytes;
+    room->temporary_bytes = tg_max_size(bytes, room->temporary_bytes);
     cudaGetLastError();
     room->temporary = take(room->temporary_bytes);
     return used;
 }
 
-size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries) {
-    (void)be;
+size_t cuda_neighbours_bytes(int64_t points, int64_t queries) {
     sort_workspace room;
     return tg_neighbours_bytes(points, queries) + lay_out(points, queries, NULL, &room);
 }
@@ -214,9 +205,8 @@ static tg_status measure(tg_backend *be, int dim, int64_t count, tg_dtype dtype,
     box *const out = static_cast<box *>(cuda->scratch);
     return with_wide(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        box_of<<<BOX_BLOCKS, THREADS, 0, cuda->stream>>>(count, dim, static_cast<const T *>(places),
-                                                         out);
-        TG_CALL(CUDA_LAUNCHED(be, "measuring places"));
+        TG_CALL(launch_alone(be, "measuring places", box_of<T>, BOX_BLOCKS, THREADS, 0, count, dim,
+                             static_cast<const T *>(places), out));
         return CUDA_CHECK(be,
                           cudaMemcpyAsync(cuda->pinned, out, BOX_BLOCKS * sizeof *out,
                                           cudaMemcpyDeviceToHost, cuda->stream),
@@ -251,13 +241,13 @@ static tg_status sort_places(tg_backend *be, const cell_lists &s, int64_t count,
     }
     TG_CALL(with_wide(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        cells_of<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            s, count, static_cast<const T *>(places), room->cell[0], room->number, wide);
-        return CUDA_LAUNCHED(be, "finding the cells of places");
+        return launch_alone(be, "finding the cells of places", cells_of<T>,
+                            cuda_blocks(be, count, THREADS), THREADS, 0, s, count,
+                            static_cast<const T *>(places), room->cell[0], room->number, wide);
     }));
     size_t bytes = room->temporary_bytes;
     return CUDA_CHECK(be,
-                      sort_by_cell(room->temporary, &bytes, *room, cell_bits(s.points), count,
+                      sort_by_cell(room->temporary, &bytes, *room, bits_below(s.points), count,
                                    order, cuda_stream(be)),
                       "sorting places");
 }
@@ -274,14 +264,13 @@ static tg_status build_points(tg_backend *be, tg_neighbours *s, const tg_tensor 
     const cell_lists lists = cell_lists_of(s);
     const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
     TG_CALL(sort_places(be, lists, s->points, points->dtype, places, room, NULL, s->number));
-    begin_cells<<<cuda_blocks(be, cells + 1, THREADS), THREADS, 0, cuda_stream(be)>>>(
-        cells, s->points, room->cell[1], s->begin);
-    TG_CALL(CUDA_LAUNCHED(be, "beginning cells"));
+    TG_CALL(launch_alone(be, "beginning cells", begin_cells, cuda_blocks(be, cells + 1, THREADS),
+                         THREADS, 0, cells, s->points, room->cell[1], s->begin));
     return with_wide(points->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        gather_points<<<cuda_blocks(be, s->points, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            lists, static_cast<const T *>(places), s->at);
-        return CUDA_LAUNCHED(be, "sorting points");
+        return launch_alone(be, "sorting points", gather_points<T>,
+                            cuda_blocks(be, s->points, THREADS), THREADS, 0, lists,
+                            static_cast<const T *>(places), s->at);
     });
 }
 
@@ -297,8 +286,8 @@ static tg_status build_queries(tg_backend *be, tg_neighbours *s, const tg_tensor
     TG_CALL(bring(be, queries, room->places, &places));
     TG_CALL(measure(be, s->dim, s->queries, queries->dtype, places));
     TG_CALL(sort_places(be, lists, s->queries, queries->dtype, places, room, s->query, s->order));
-    count_near<<<query_blocks(be, s), THREADS, 0, cuda_stream(be)>>>(lists, s->first);
-    TG_CALL(CUDA_LAUNCHED(be, "counting neighbours"));
+    TG_CALL(launch_alone(be, "counting neighbours", count_near, query_blocks(be, s), THREADS, 0,
+                         lists, s->first));
     TG_CALL(CUDA_CHECK(be,
                        add_up(room->temporary, &bytes, s->queries + 1, s->first, cuda_stream(be)),
                        "counting neighbours"));
@@ -306,8 +295,8 @@ static tg_status build_queries(tg_backend *be, tg_neighbours *s, const tg_tensor
     return check_finite(be, "queries", s->dim, measured(be));
 }
 
-static tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
-                                       const tg_tensor *points, const tg_tensor *queries) {
+tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
+                                const tg_tensor *points, const tg_tensor *queries) {
     sort_workspace room;
     lay_out(s->points, s->queries,
             reinterpret_cast<char *>(s->at) + tg_neighbours_bytes(s->points, s->queries), &room);
@@ -316,15 +305,10 @@ static tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double 
     return build_queries(be, s, queries, &room);
 }
 
-static tg_status cuda_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {
+tg_status cuda_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {
     if (s->count == 0) {
         return TG_OK;
     }
-    list_near<<<query_blocks(be, s), THREADS, 0, cuda_stream(be)>>>(cell_lists_of(s), index);
-    return CUDA_LAUNCHED(be, "listing neighbours");
-}
-
-void cuda_fill_nn_neighbours(tg_backend_ops *ops) {
-    ops->neighbours_build = cuda_neighbours_build;
-    ops->neighbours_list = cuda_neighbours_list;
+    return launch_alone(be, "listing neighbours", list_near, query_blocks(be, s), THREADS, 0,
+                        cell_lists_of(s), index);
 }

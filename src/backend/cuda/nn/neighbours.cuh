@@ -5,9 +5,14 @@
 
 #include "backend/cuda/core/cuda.cuh"
 
-/* Slots for neighbours (neighbours.cu) and for graph kernels (gno.cu). */
-void cuda_fill_nn_neighbours(tg_backend_ops *ops);
-void cuda_fill_nn_gno(tg_backend_ops *ops);
+/* Bits of the numbers below `count`. */
+static inline int bits_below(int64_t count) {
+    int bits = 1;
+    while (((int64_t)1 << bits) < count) {
+        bits++;
+    }
+    return bits;
+}
 
 struct cell_lists {
     int64_t points, queries;

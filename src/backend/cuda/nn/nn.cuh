@@ -1,5 +1,4 @@
-/* Shared by the neural-operator slots: runs of four numbers, dropout, and passes with blocks per
- * channel.
+/* Shared by the neural-operator slots: runs of four numbers, dropout, and sums.
  *
  * A storage type T also determines the arithmetic: real_of<T> is the type of weights and sums. */
 #ifndef TG_BACKEND_CUDA_NN_NN_CUH
@@ -9,24 +8,16 @@
 #include "backend/cuda/tile/activate.cuh"
 #include "base/rng_math.h"
 
-/* Each file fills the slots it has. */
-void cuda_fill_nn_pointwise(tg_backend_ops *ops);
-void cuda_fill_nn_skip(tg_backend_ops *ops);
-void cuda_fill_nn_mlp(tg_backend_ops *ops);
-void cuda_fill_nn_norm(tg_backend_ops *ops);
-void cuda_fill_nn_spectral(tg_backend_ops *ops);
-void cuda_fill_nn_two_modes(tg_backend_ops *ops);
-void cuda_fill_nn_mapped(tg_backend_ops *ops);
-void cuda_fill_nn_loss(tg_backend_ops *ops);
-
 /* For the workspace slot: bytes, and whether a kernel supports the sizes. */
-size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward);
-size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward);
-size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward);
-size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries);
+size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op);
+size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op);
+size_t cuda_gno_workspace(const tg_gno *op);
+size_t cuda_neighbours_bytes(int64_t points, int64_t queries);
 bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op);
 bool cuda_two_modes_supports(tg_backend *be, const tg_two_modes *op);
 bool cuda_mapped_supports(tg_backend *be, const tg_mapped *op);
+bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes);
+bool cuda_block_back_workspace(tg_backend *be, const tg_block_back *op, size_t *bytes);
 
 /* Linear skips and MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tile_forward.cu), for
  * supported shapes: whether a call is supported, the calls, and the workspace of backward. */
@@ -43,14 +34,14 @@ size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op);
 /* MLPs with one output (mlp_single.cu): whether a call is supported, and its workspace, 0 if these
  * sizes never are. */
 bool mlp_single_supports(const tg_mlp *op);
-size_t mlp_single_workspace(const tg_mlp *op, bool backward);
+size_t mlp_single_workspace(const tg_mlp *op);
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op);
 
 /* MLPs with one output or few inputs on GPUs of compute capability 9.0 (sm90/narrow_mlp.cu), for
  * f32 in TF32. */
-bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op, bool backward);
-size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
+bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op);
+size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op);
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op);
 
@@ -128,95 +119,7 @@ template <class T> __device__ inline void store_run(T *x, int64_t left, run<real
     }
 }
 
-/* ---- passes by channels ---- */
-
-/* Blocks of a pass over (batch, channels, pixels) are (channel, part). Part i processes every
- * parts-th chunk of its channel, so that sums over a channel have a fixed order. */
-enum { PASS_THREADS = 256, PASS_RUNS = 2, PASS_CHUNK = PASS_THREADS * PASS_RUNS * 4 };
-
-struct channel_pass {
-    int64_t batch, channels, pixels;
-    int64_t chunks; /* per channel and sample */
-    int parts;
-};
-
-/* Enough parts to keep the device busy, limited to `most` blocks. */
-static inline channel_pass channel_pass_of(const tg_backend *be, int64_t batch, int64_t channels,
-                                           int64_t pixels, int64_t most) {
-    channel_pass pass = {batch, channels, pixels, (pixels + PASS_CHUNK - 1) / PASS_CHUNK, 1};
-    const int64_t wanted = (int64_t)cuda_state_of(be)->processors * 16 / channels + 1;
-    const int64_t allowed = most / channels, chunks = batch * pass.chunks;
-    const int64_t parts = wanted < allowed ? wanted : allowed;
-    pass.parts = (int)(parts < 1 ? 1 : parts < chunks ? parts : chunks);
-    return pass;
-}
-
-static inline unsigned channel_pass_blocks(const channel_pass &pass) {
-    return (unsigned)(pass.channels * pass.parts);
-}
-
-/* Calls f(at, left) for each chunk of the block: `at` is where the thread's first run starts in the
- * array, `left` the number of pixels from there to the end of the row (may be <= 0). Its other runs
- * follow RUN_STEP apart. */
-enum { RUN_STEP = PASS_THREADS * 4 };
-
-template <int WIDTH = 4, class F>
-__device__ inline void walk_channel(const channel_pass &pass, F f) {
-    const int64_t c = blockIdx.x / pass.parts, units = pass.batch * pass.chunks;
-    for (int64_t unit = blockIdx.x % pass.parts; unit < units; unit += pass.parts) {
-        const int64_t row = (unit / pass.chunks * pass.channels + c) * pass.pixels;
-        const int64_t first = unit % pass.chunks * PASS_CHUNK + WIDTH * threadIdx.x;
-        f(row + first, pass.pixels - first);
-    }
-}
-
-/* A thread's part of a chunk, in accesses of 16 bytes where they are aligned and complete: eight
- * consecutive 16-bit numbers, or two runs. Iterate with the width of its accesses. */
-template <class R> struct span { R v[8]; };
-
-template <class T> constexpr int span_width = sizeof(T) == 2 ? 8 : 4;
-
-template <class T> struct alignas(16) octet { T v[8]; };
-
-/* x: the first number, with `left` numbers from there to the end; 0 past the end. */
-template <class T> __device__ inline span<real_of<T>> load_span(const T *x, int64_t left) {
-    span<real_of<T>> s;
-    if constexpr (sizeof(T) != 2) {
-        const run<real_of<T>> a = load_run(x, left), b = load_run(x + RUN_STEP, left - RUN_STEP);
-        for (int j = 0; j < 4; j++) {
-            s.v[j] = a.v[j];
-            s.v[j + 4] = b.v[j];
-        }
-    } else if (left >= 8 && (uintptr_t)x % 16 == 0) {
-        const octet<T> q = *reinterpret_cast<const octet<T> *>(x);
-        for (int j = 0; j < 8; j++) {
-            s.v[j] = widen(q.v[j]);
-        }
-    } else {
-        for (int j = 0; j < 8; j++) {
-            s.v[j] = j < left ? widen(x[j]) : 0.0f;
-        }
-    }
-    return s;
-}
-
-template <class T>
-__device__ inline void store_span(T *x, int64_t left, const span<real_of<T>> &s) {
-    if constexpr (sizeof(T) != 2) {
-        store_run(x, left, {{s.v[0], s.v[1], s.v[2], s.v[3]}});
-        store_run(x + RUN_STEP, left - RUN_STEP, {{s.v[4], s.v[5], s.v[6], s.v[7]}});
-    } else if (left >= 8 && (uintptr_t)x % 16 == 0) {
-        octet<T> q;
-        for (int j = 0; j < 8; j++) {
-            q.v[j] = narrow<T>(s.v[j]);
-        }
-        *reinterpret_cast<octet<T> *>(x) = q;
-    } else {
-        for (int j = 0; j < 8 && j < left; j++) {
-            x[j] = narrow<T>(s.v[j]);
-        }
-    }
-}
+/* ---- sums ---- */
 
 /* The sum over the warp in a fixed order, returned to every lane; every lane calls. */
 __device__ inline double warp_sum(double x) {
@@ -249,10 +152,7 @@ enum { LOSS_THREADS = 256, LOSS_MAX_PARTS = 256 };
 
 /* Number of blocks that sum an image of `points` points; each writes a double2. */
 static inline int loss_parts(int64_t points) {
-    const int64_t blocks = (points + LOSS_THREADS - 1) / LOSS_THREADS;
-    return blocks < LOSS_MAX_PARTS ? (int)blocks : (int)LOSS_MAX_PARTS;
+    return (int)tg_min((points + LOSS_THREADS - 1) / LOSS_THREADS, LOSS_MAX_PARTS);
 }
-
-void cuda_fill_loss_squares(tg_backend_ops *ops);
 
 #endif

@@ -227,8 +227,7 @@ static tg_status plan(tg_backend *be, const char *slot, const tg_norm *op, norm_
     const int64_t chunks = (op->pixels + CHUNK - 1) / CHUNK;
     const int64_t rows = op->batch * op->channels;
     const int64_t wanted = (int64_t)cuda_state_of(be)->processors * 16 / (rows < 1 ? 1 : rows) + 1;
-    int64_t parts = wanted < chunks ? wanted : chunks;
-    parts = parts < 1 ? 1 : parts < MAX_PARTS ? parts : (int64_t)MAX_PARTS;
+    const int64_t parts = tg_max(tg_min(tg_min(wanted, chunks), MAX_PARTS), 1);
     const int64_t bytes = op->channels * (parts + 2) * (int64_t)sizeof(two_sums);
     *s = {0, op->batch, op->channels, op->pixels, op->per_channel, (int)parts, op->eps};
     *portion = bytes > 0 ? CUDA_SCRATCH_BYTES / bytes : 1;
@@ -256,8 +255,7 @@ static tg_status in_portions(tg_backend *be, const char *slot, const tg_norm *op
     }
     TG_CALL(plan(be, slot, op, &s, &portion));
     for (; s.first < op->batch; s.first += portion) {
-        const int64_t left = op->batch - s.first;
-        s.samples = left < portion ? left : portion;
+        s.samples = tg_min(op->batch - s.first, portion);
         TG_CALL(f(s, sums_of(be, s)));
     }
     return TG_OK;
@@ -271,20 +269,17 @@ static tg_status forward(tg_backend *be, const tg_norm *op, const norm_sizes &s,
     const unsigned blocks = (unsigned)(rows * s.parts), folds = cuda_blocks(be, rows, THREADS);
     const cudaStream_t stream = cuda_stream(be);
     if (op->part != TG_NORM_APPLY) {
-        sum_rows<<<blocks, THREADS, 0, stream>>>(s, x, sums);
-        TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
-        fold_parts<<<folds, THREADS, 0, stream>>>(s, sums);
-        TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
-        make_stats<<<folds, THREADS, 0, stream>>>(s, x, sums, op->stats);
-        TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
+        TG_CALL(launch_alone(be, "summing rows", sum_rows<T>, blocks, THREADS, 0, s, x, sums));
+        TG_CALL(launch_alone(be, "summing rows", fold_parts, folds, THREADS, 0, s, sums));
+        TG_CALL(launch_alone(be, "summing rows", make_stats<T>, folds, THREADS, 0, s, x, sums,
+                             op->stats));
     }
     if (op->part == TG_NORM_MEASURE) {
         return TG_OK;
     }
-    normalise<<<blocks, THREADS, 0, stream>>>(s, op->stats, static_cast<const R *>(op->weight),
-                                              static_cast<const R *>(op->bias), x,
-                                              static_cast<T *>(op->y));
-    return CUDA_LAUNCHED(be, "normalising");
+    return launch_alone(be, "normalising", normalise<T>, blocks, THREADS, 0, s, op->stats,
+                        static_cast<const R *>(op->weight), static_cast<const R *>(op->bias), x,
+                        static_cast<T *>(op->y));
 }
 
 /* The means of the groups, and the gradients of weight and bias. */
@@ -296,17 +291,16 @@ static tg_status measure_gradients(tg_backend *be, const tg_norm *op, const norm
     const int64_t rows = s.samples * s.channels;
     const unsigned blocks = (unsigned)(rows * s.parts), folds = cuda_blocks(be, rows, THREADS);
     const cudaStream_t stream = cuda_stream(be);
-    sum_gradients<<<blocks, THREADS, 0, stream>>>(s, op->stats, x, dy, sums);
-    TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
-    fold_parts<<<folds, THREADS, 0, stream>>>(s, sums);
-    TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
+    TG_CALL(launch_alone(be, "summing gradients", sum_gradients<T>, blocks, THREADS, 0, s,
+                         op->stats, x, dy, sums));
+    TG_CALL(launch_alone(be, "summing gradients", fold_parts, folds, THREADS, 0, s, sums));
     if (op->dweight || op->dbias) {
-        add_weight_gradients<<<cuda_blocks(be, s.channels, THREADS), THREADS, 0, stream>>>(
-            s, sums, static_cast<R *>(op->dweight), static_cast<R *>(op->dbias));
-        TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
+        TG_CALL(launch_alone(be, "summing gradients", add_weight_gradients<R>,
+                             cuda_blocks(be, s.channels, THREADS), THREADS, 0, s, sums,
+                             static_cast<R *>(op->dweight), static_cast<R *>(op->dbias)));
     }
-    fold_rows<<<folds, THREADS, 0, stream>>>(s, static_cast<const R *>(op->weight), sums);
-    return CUDA_LAUNCHED(be, "summing gradients");
+    return launch_alone(be, "summing gradients", fold_rows<R>, folds, THREADS, 0, s,
+                        static_cast<const R *>(op->weight), sums);
 }
 
 template <class T>
@@ -325,12 +319,11 @@ static tg_status backward(tg_backend *be, const tg_norm *op, const norm_sizes &s
     if (op->part == TG_NORM_MEASURE) {
         return TG_OK;
     }
-    write_dx<<<blocks, THREADS, 0, cuda_stream(be)>>>(s, op->stats, weight, sums, x, dy,
-                                                      static_cast<T *>(op->dx));
-    return CUDA_LAUNCHED(be, "normalising backwards");
+    return launch_alone(be, "normalising backwards", write_dx<T>, blocks, THREADS, 0, s, op->stats,
+                        weight, sums, x, dy, static_cast<T *>(op->dx));
 }
 
-static tg_status cuda_norm(tg_backend *be, const tg_norm *op) {
+tg_status cuda_norm(tg_backend *be, const tg_norm *op) {
     const char *slot = op->backward ? "norm_backward" : "norm_forward";
     return in_portions(be, slot, op, [&](const norm_sizes &s, norm_sums sums) {
         return with_stored(op->dtype, op->store, [&](auto tag) {
@@ -338,8 +331,4 @@ static tg_status cuda_norm(tg_backend *be, const tg_norm *op) {
             return op->backward ? backward<T>(be, op, s, sums) : forward<T>(be, op, s, sums);
         });
     });
-}
-
-void cuda_fill_nn_norm(tg_backend_ops *ops) {
-    ops->norm = cuda_norm;
 }

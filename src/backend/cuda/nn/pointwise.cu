@@ -69,12 +69,11 @@ template <class E> static tg_status launch_box(tg_backend *be, const tg_box *op)
         return TG_OK;
     }
     const dim3 grid(cuda_blocks(be, rows, 8), (unsigned)(across < 1024 ? across : 1024));
-    copy_box<<<grid, dim3(32, THREADS / 32), 0, cuda_stream(be)>>>(
-        s, static_cast<const E *>(op->src), static_cast<E *>(op->dst));
-    return CUDA_LAUNCHED(be, "copying a box");
+    return launch_alone(be, "copying a box", copy_box<E>, grid, dim3(32, THREADS / 32), 0, s,
+                        static_cast<const E *>(op->src), static_cast<E *>(op->dst));
 }
 
-static tg_status cuda_box_copy(tg_backend *be, const tg_box *op) {
+tg_status cuda_box_copy(tg_backend *be, const tg_box *op) {
     TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
     switch (tg_dtype_size(tg_dtype_real(op->dtype))) {
     case 8:
@@ -115,7 +114,7 @@ static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *
     }
 }
 
-static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
+tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
     TG_CALL(tg_check_real(be->ctx, "grid_embed", op->dtype));
     embed_sizes s = {op->batch,
                      op->channels + op->ndim,
@@ -179,7 +178,7 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-static tg_status cuda_planes(tg_backend *be, const tg_planes *op) {
+tg_status cuda_planes(tg_backend *be, const tg_planes *op) {
     tg_status status = tg_check_real_float(be->ctx, "planes", op->dtype);
     const int64_t n = op->n;
     if (status != TG_OK || n == 0) {
@@ -190,14 +189,11 @@ static tg_status cuda_planes(tg_backend *be, const tg_planes *op) {
         const T *from[] = {static_cast<const T *>(op->from[0]),
                            static_cast<const T *>(op->from[1])};
         T *to[] = {static_cast<T *>(op->to[0]), static_cast<T *>(op->to[1])};
-        if (from[1]) {
-            join_planes<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(n, from[0], from[1],
-                                                                            to[0]);
-        } else {
-            split_planes<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(n, from[0], to[0],
-                                                                             to[1]);
-        }
-        return CUDA_LAUNCHED(be, from[1] ? "joining planes" : "splitting planes");
+        const unsigned blocks = run_blocks(be, n);
+        return from[1] ? launch_alone(be, "joining planes", join_planes<T>, blocks, THREADS, 0, n,
+                                      from[0], from[1], to[0])
+                       : launch_alone(be, "splitting planes", split_planes<T>, blocks, THREADS, 0,
+                                      n, from[0], to[0], to[1]);
     });
 }
 
@@ -228,7 +224,7 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-static tg_status cuda_activate(tg_backend *be, const tg_activation *op) {
+tg_status cuda_activate(tg_backend *be, const tg_activation *op) {
     tg_status status = tg_check_real_float(be->ctx, "activate", op->dtype);
     if (status != TG_OK || op->n == 0) {
         return status;
@@ -238,18 +234,9 @@ static tg_status cuda_activate(tg_backend *be, const tg_activation *op) {
         const T *x = static_cast<const T *>(op->x), *dy = static_cast<const T *>(op->dy);
         T *y = static_cast<T *>(op->y);
         const unsigned blocks = run_blocks(be, op->n);
-        if (dy) {
-            act_back<<<blocks, THREADS, 0, cuda_stream(be)>>>(op->act, op->n, x, dy, y);
-        } else {
-            act<<<blocks, THREADS, 0, cuda_stream(be)>>>(op->act, op->n, x, y);
-        }
-        return CUDA_LAUNCHED(be, "applying an activation");
+        const char *what = "applying an activation";
+        return dy ? launch_alone(be, what, act_back<T>, blocks, THREADS, 0, op->act, op->n, x, dy,
+                                 y)
+                  : launch_alone(be, what, act<T>, blocks, THREADS, 0, op->act, op->n, x, y);
     });
-}
-
-void cuda_fill_nn_pointwise(tg_backend_ops *ops) {
-    ops->box_copy = cuda_box_copy;
-    ops->grid_embed = cuda_grid_embed;
-    ops->planes = cuda_planes;
-    ops->activate = cuda_activate;
 }

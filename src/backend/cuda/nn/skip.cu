@@ -3,6 +3,95 @@
  * (skip_tile.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
+/* ---- passes by channels ---- */
+
+/* Blocks of a pass over (batch, channels, pixels) are (channel, part). Part i processes every
+ * parts-th chunk of its channel, so that sums over a channel have a fixed order. */
+enum { PASS_THREADS = 256, PASS_RUNS = 2, PASS_CHUNK = PASS_THREADS * PASS_RUNS * 4 };
+
+struct channel_pass {
+    int64_t batch, channels, pixels;
+    int64_t chunks; /* per channel and sample */
+    int parts;
+};
+
+/* Enough parts to keep the device busy, limited to `most` blocks. */
+static inline channel_pass channel_pass_of(const tg_backend *be, int64_t batch, int64_t channels,
+                                           int64_t pixels, int64_t most) {
+    channel_pass pass = {batch, channels, pixels, (pixels + PASS_CHUNK - 1) / PASS_CHUNK, 1};
+    const int64_t wanted = (int64_t)cuda_state_of(be)->processors * 16 / channels + 1;
+    const int64_t allowed = most / channels, chunks = batch * pass.chunks;
+    pass.parts = (int)tg_max(tg_min(tg_min(wanted, allowed), chunks), 1);
+    return pass;
+}
+
+static inline unsigned channel_pass_blocks(const channel_pass &pass) {
+    return (unsigned)(pass.channels * pass.parts);
+}
+
+/* Calls f(at, left) for each chunk of the block: `at` is where the thread's first run starts in the
+ * array, `left` the number of pixels from there to the end of the row (may be <= 0). Its other runs
+ * follow RUN_STEP apart. */
+enum { RUN_STEP = PASS_THREADS * 4 };
+
+template <int WIDTH, class F>
+static __device__ inline void walk_channel(const channel_pass &pass, F f) {
+    const int64_t c = blockIdx.x / pass.parts, units = pass.batch * pass.chunks;
+    for (int64_t unit = blockIdx.x % pass.parts; unit < units; unit += pass.parts) {
+        const int64_t row = (unit / pass.chunks * pass.channels + c) * pass.pixels;
+        const int64_t first = unit % pass.chunks * PASS_CHUNK + WIDTH * threadIdx.x;
+        f(row + first, pass.pixels - first);
+    }
+}
+
+/* A thread's part of a chunk, in accesses of 16 bytes where they are aligned and complete: eight
+ * consecutive 16-bit numbers, or two runs. Iterate with the width of its accesses. */
+template <class R> struct span { R v[8]; };
+
+template <class T> constexpr int span_width = sizeof(T) == 2 ? 8 : 4;
+
+template <class T> struct alignas(16) octet { T v[8]; };
+
+/* x: the first number, with `left` numbers from there to the end; 0 past the end. */
+template <class T> static __device__ inline span<real_of<T>> load_span(const T *x, int64_t left) {
+    span<real_of<T>> s;
+    if constexpr (sizeof(T) != 2) {
+        const run<real_of<T>> a = load_run(x, left), b = load_run(x + RUN_STEP, left - RUN_STEP);
+        for (int j = 0; j < 4; j++) {
+            s.v[j] = a.v[j];
+            s.v[j + 4] = b.v[j];
+        }
+    } else if (left >= 8 && (uintptr_t)x % 16 == 0) {
+        const octet<T> q = *reinterpret_cast<const octet<T> *>(x);
+        for (int j = 0; j < 8; j++) {
+            s.v[j] = widen(q.v[j]);
+        }
+    } else {
+        for (int j = 0; j < 8; j++) {
+            s.v[j] = j < left ? widen(x[j]) : 0.0f;
+        }
+    }
+    return s;
+}
+
+template <class T>
+static __device__ inline void store_span(T *x, int64_t left, const span<real_of<T>> &s) {
+    if constexpr (sizeof(T) != 2) {
+        store_run(x, left, {{s.v[0], s.v[1], s.v[2], s.v[3]}});
+        store_run(x + RUN_STEP, left - RUN_STEP, {{s.v[4], s.v[5], s.v[6], s.v[7]}});
+    } else if (left >= 8 && (uintptr_t)x % 16 == 0) {
+        octet<T> q;
+        for (int j = 0; j < 8; j++) {
+            q.v[j] = narrow<T>(s.v[j]);
+        }
+        *reinterpret_cast<octet<T> *>(x) = q;
+    } else {
+        for (int j = 0; j < 8 && j < left; j++) {
+            x[j] = narrow<T>(s.v[j]);
+        }
+    }
+}
+
 /* ---- within a channel ---- */
 
 /* y = beta y + factor[c] act(x) + bias[c]; x NULL: no such term. */
@@ -154,13 +243,12 @@ static __global__ void __launch_bounds__(32 * SUM_WARPS)
 template <class T> static tg_status forward_within(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
     const channel_pass pass = channel_pass_of(be, op->batch, op->out, op->pixels, INT32_MAX);
-    skip_pass<<<channel_pass_blocks(pass), PASS_THREADS, 0, cuda_stream(be)>>>(
-        pass, op->act, R(op->alpha), R(op->beta),
-        op->kind == TG_SKIP_MAP_GATE ? static_cast<const R *>(op->weight) : NULL,
-        static_cast<const R *>(op->bias),
-        op->kind == TG_SKIP_MAP_NONE ? NULL : static_cast<const T *>(op->x),
-        static_cast<T *>(op->y));
-    return CUDA_LAUNCHED(be, "adding a skip");
+    return launch_alone(be, "adding a skip", skip_pass<T>, channel_pass_blocks(pass), PASS_THREADS,
+                        0, pass, op->act, R(op->alpha), R(op->beta),
+                        op->kind == TG_SKIP_MAP_GATE ? static_cast<const R *>(op->weight) : NULL,
+                        static_cast<const R *>(op->bias),
+                        op->kind == TG_SKIP_MAP_NONE ? NULL : static_cast<const T *>(op->x),
+                        static_cast<T *>(op->y));
 }
 
 template <class T> static tg_status backward_within(tg_backend *be, const tg_skip *op) {
@@ -184,13 +272,12 @@ template <class T> static tg_status backward_within(tg_backend *be, const tg_ski
     m.dy = static_cast<const T *>(op->dy);
     m.dx = static_cast<T *>(op->dx);
     m.sums = dweight || dbias ? static_cast<skip_sums *>(cuda_state_of(be)->scratch) : NULL;
-    skip_back_pass<<<channel_pass_blocks(m.pass), PASS_THREADS, 0, cuda_stream(be)>>>(m);
-    TG_CALL(CUDA_LAUNCHED(be, "a skip backwards"));
+    TG_CALL(launch_alone(be, "a skip backwards", skip_back_pass<T>, channel_pass_blocks(m.pass),
+                         PASS_THREADS, 0, m));
     if (m.sums) {
         const unsigned blocks = (unsigned)((op->out + SUM_WARPS - 1) / SUM_WARPS);
-        add_skip_sums<<<blocks, 32 * SUM_WARPS, 0, cuda_stream(be)>>>(
-            op->out, m.pass.parts, op->alpha, m.sums, dweight, dbias);
-        TG_CALL(CUDA_LAUNCHED(be, "a skip backwards"));
+        TG_CALL(launch_alone(be, "a skip backwards", add_skip_sums<R>, blocks, 32 * SUM_WARPS, 0,
+                             op->out, m.pass.parts, op->alpha, m.sums, dweight, dbias));
     }
     return TG_OK;
 }
@@ -259,10 +346,9 @@ template <class T> static tg_status forward_columns(tg_backend *be, const tg_ski
         TG_CALL(input_of<T>(be, op, t, m.u, &u));
         TG_CALL(multiply_columns(be, t, TG_OP_N, op->out, op->in, op->alpha, op->weight, op->in, u,
                                  0.0, matrix_of(t, m.d)));
-        scatter_skip<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            t, op->out, R(op->beta), static_cast<const R *>(op->bias), m.d,
-            static_cast<T *>(op->y));
-        TG_CALL(CUDA_LAUNCHED(be, "adding a skip"));
+        TG_CALL(launch_alone(be, "adding a skip", scatter_skip<T>, column_grid(op->out, t.count),
+                             COLUMN_THREADS, 0, t, op->out, R(op->beta),
+                             static_cast<const R *>(op->bias), m.d, static_cast<T *>(op->y)));
     }
     return TG_OK;
 }
@@ -281,9 +367,8 @@ static tg_status gradient_of(tg_backend *be, const tg_skip *op, const column_til
         }
     }
     *d = matrix_of<const R>(t, m.d);
-    gather_gradient<<<sum_grid(op->out), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-        t, op->out, R(1), dropout_of(), dy, m.d, first, m.sums);
-    return CUDA_LAUNCHED(be, "reading a tile");
+    return launch_alone(be, "reading a tile", gather_gradient<T>, sum_grid(op->out), COLUMN_THREADS,
+                        0, t, op->out, R(1), dropout_of(), dy, m.d, first, m.sums);
 }
 
 template <class T> static tg_status backward_columns(tg_backend *be, const tg_skip *op) {
@@ -310,20 +395,18 @@ template <class T> static tg_status backward_columns(tg_backend *be, const tg_sk
 
 /* ---- the slots ---- */
 
-size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
+size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op) {
     if (op->kind != TG_SKIP_MAP_LINEAR) {
         return 0;
     }
-    const size_t columns = columns_workspace(op);
-    const size_t tensor = backward ? skip_tile_workspace(be, op) : 0;
-    return columns > tensor ? columns : tensor;
+    return tg_max_size(columns_workspace(op), op->backward ? skip_tile_workspace(be, op) : 0);
 }
 
 static bool is_empty(const tg_skip *op) {
     return op->batch == 0 || op->out == 0 || op->pixels == 0;
 }
 
-static tg_status cuda_skip(tg_backend *be, const tg_skip *op) {
+tg_status cuda_add_skip(tg_backend *be, const tg_skip *op) {
     const bool linear = op->kind == TG_SKIP_MAP_LINEAR, backward = op->backward;
     TG_CALL(tg_check_skip(be->ctx, op));
     if (is_empty(op) || (backward && !op->dweight && !op->dbias && !op->dx)) {
@@ -344,8 +427,4 @@ static tg_status cuda_skip(tg_backend *be, const tg_skip *op) {
         }
         return linear ? forward_columns<T>(be, op) : forward_within<T>(be, op);
     });
-}
-
-void cuda_fill_nn_skip(tg_backend_ops *ops) {
-    ops->add_skip = cuda_skip;
 }

@@ -182,31 +182,28 @@ static int channels_of(const tg_skip *op) {
 }
 
 /* Whether 16-bit activations are multiplied in their own format; else they are widened. */
-static bool is_half_call(const tg_backend *be, const tg_skip *op, const skip_task &t,
-                         bool backward) {
+static bool is_half_call(const tg_backend *be, const tg_skip *op, const skip_task &t) {
     const size_t shared = channels_of(op) == 64 ? backward_shared<bf16, 64>() //
                                                 : backward_shared<bf16, 128>();
-    const bool aligned = backward ? has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels)
-                                  : has_octets(t.y, op->pixels);
+    const bool aligned = op->backward ? has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels)
+                                      : has_octets(t.y, op->pixels);
     return be->math == TG_MATH_TF32 && op->store != TG_STORE_FULL && aligned &&
            has_octets(t.x, op->pixels) && tensor_fits(be, shared);
 }
 
 /* f(format, C, KNOWN) of a call. */
 template <class G>
-static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip_task &t,
-                             bool backward, G f) {
+static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip_task &t, G f) {
     const auto with_channels = [&](auto format, auto how) {
-        return channels_of(op) == 64 ? f(format, std::integral_constant<int, 64>(), how)
-                                     : f(format, std::integral_constant<int, 128>(), how);
+        return with_size<64, 128>(channels_of(op), [&](auto size) { return f(format, size, how); });
     };
-    if (is_half_call(be, op, t, backward)) {
+    if (is_half_call(be, op, t)) {
         return with_half_format(op->store, [&](auto format) {
             return with_channels(format, known<decltype(format)::STORE>());
         });
     }
-    const bool whole = is_whole(t.x) && (backward ? is_whole(t.dy) && is_whole(t.dx) //
-                                                  : is_whole(t.y));
+    const bool whole = is_whole(t.x) && (op->backward ? is_whole(t.dy) && is_whole(t.dx) //
+                                                      : is_whole(t.y));
     if (be->math != TG_MATH_TF32) { /* supports f32 storage only */
         return whole ? with_channels(split_f32(), known<TG_STORE_FULL>())
                      : with_channels(split_f32(), known<LOOSE>());
@@ -224,7 +221,7 @@ bool skip_tile_supports(const tg_backend *be, const tg_skip *op) {
 
 tg_status skip_tile_forward(tg_backend *be, const tg_skip *op) {
     const skip_task t = task_of(op);
-    return with_kernel(be, op, t, false, [&](auto format, auto size, auto how) {
+    return with_kernel(be, op, t, [&](auto format, auto size, auto how) {
         using F = decltype(format);
         constexpr int C = decltype(size)::value;
         return launch_tiles(be, skip_forward<F, C, decltype(how)::value>, forward_shared<F, C>(),
@@ -239,24 +236,23 @@ size_t skip_tile_workspace(const tg_backend *be, const tg_skip *op) {
     const int64_t most = (int64_t)cuda_state_of(be)->processors * TENSOR_BLOCKS;
     const int64_t tiles = pixel_tiles_of(op->batch, op->pixels).count;
     const size_t c = (size_t)channels_of(op);
-    return (size_t)(tiles < most ? tiles : most) * (c * c * sizeof(float) + c * sizeof(double));
+    return (size_t)tg_min(tiles, most) * (c * c * sizeof(float) + c * sizeof(double));
 }
 
 tg_status skip_tile_backward(tg_backend *be, const tg_skip *op) {
     skip_task t = task_of(op);
-    return with_kernel(be, op, t, true, [&](auto format, auto size, auto how) {
+    return with_kernel(be, op, t, [&](auto format, auto size, auto how) {
         using F = decltype(format);
         constexpr int C = decltype(size)::value, THREADS = 32 * back_warps<F, C>;
         const auto kernel = skip_backward<F, C, decltype(how)::value>;
         const size_t shared = backward_shared<F, C>();
         int blocks = 0;
-        TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
+        TG_CALL(tensor_blocks(be, (const void *)kernel, shared, THREADS, &blocks));
         blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
         t.dbias = op->dbias ? static_cast<double *>(op->workspace) : NULL;
         t.dweight =
             op->dweight ? static_cast<float *>(op->workspace) + 2 * (int64_t)blocks * C : NULL;
-        kernel<<<blocks, THREADS, shared, cuda_stream(be)>>>(t);
-        TG_CALL(CUDA_LAUNCHED(be, "a skip backwards"));
+        TG_CALL(launch_alone(be, "a skip backwards", kernel, blocks, THREADS, shared, t));
         return fold_partials(
             be, {{{t.dweight, C * C, t.out, t.in, C, false, static_cast<float *>(op->dweight)},
                   {t.dbias, C, 1, t.out, C, true, static_cast<float *>(op->dbias)}},

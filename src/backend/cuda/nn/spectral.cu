@@ -34,12 +34,6 @@ template <class T, bool WHOLE> struct alignas(WHOLE ? 2 * sizeof(T) : sizeof(T))
     T re, im;
 };
 
-/* sum += a b */
-template <class R> static __device__ inline void add_product(pair<R> &sum, pair<R> a, pair<R> b) {
-    sum.re = fma(a.re, b.re, fma(-a.im, b.im, sum.re));
-    sum.im = fma(a.re, b.im, fma(a.im, b.re, sum.im));
-}
-
 /* Threads per block, limited by the registers for their sums. */
 template <class S, int B> constexpr int most_warps = sizeof(real_of<S>) * B > 32 ? 8 : 16;
 
@@ -229,9 +223,7 @@ static __global__ void __launch_bounds__(LANES *most_warps<S, B>)
 /* Number of parts per sum, given `warps` warps. */
 static int parts_of(const tg_backend *be, const contract_sizes &s, int64_t warps) {
     const int64_t wanted = (int64_t)cuda_state_of(be)->processors * WARPS_PER_SM / warps;
-    const int64_t channels = s.from / MIN_CHANNELS, most = MAX_PARTS;
-    const int64_t parts = wanted < channels ? wanted : channels;
-    return (int)(parts < 1 ? 1 : parts < most ? parts : most);
+    return (int)tg_max(tg_min(tg_min(wanted, s.from / MIN_CHANNELS), MAX_PARTS), 1);
 }
 
 /* Bytes of a block's shared memory: its stages, then the sums of all parts but the first. */
@@ -239,7 +231,7 @@ template <class W, class S, int B> static int64_t shared_bytes(int rows, int par
     const int64_t stages = (int64_t)STAGES * stage_layout<W, S, B>::bytes(rows, parts);
     const int64_t sums =
         (int64_t)(parts - 1) * rows * TO * B * LANES * (int64_t)sizeof(pair<real_of<S>>);
-    return stages > sums ? stages : sums;
+    return tg_max(stages, sums);
 }
 
 template <class W, class S, int B, bool WHOLE>
@@ -296,13 +288,12 @@ template <class W, class S> static tg_status choose(tg_backend *be, const tg_spe
     if (!is_whole<W>(op->weight) || !is_whole<S>(op->src) || !is_whole<S>(op->dst)) {
         return launch<W, S, 1, false>(be, op, s);
     }
-    return s.batch == 1   ? launch<W, S, 1, true>(be, op, s)
-           : s.batch == 2 ? launch<W, S, 2, true>(be, op, s)
-           : s.batch <= 4 ? launch<W, S, 4, true>(be, op, s)
-                          : launch<W, S, 8, true>(be, op, s);
+    return with_size<1, 2, 4, 8>(s.batch, [&](auto samples) {
+        return launch<W, S, decltype(samples)::value, true>(be, op, s);
+    });
 }
 
-static tg_status cuda_spectral_contract(tg_backend *be, const tg_spectral *op) {
+tg_status cuda_spectral_contract(tg_backend *be, const tg_spectral *op) {
     TG_CALL(tg_check_spectral(be->ctx, op));
     if (op->dtype == TG_C128) {
         return choose<double, double>(be, op);
@@ -313,8 +304,4 @@ static tg_status cuda_spectral_contract(tg_backend *be, const tg_spectral *op) {
                                                                                              op);
         });
     });
-}
-
-void cuda_fill_nn_spectral(tg_backend_ops *ops) {
-    ops->spectral_contract = cuda_spectral_contract;
 }

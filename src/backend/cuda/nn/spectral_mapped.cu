@@ -462,7 +462,7 @@ bool cuda_mapped_supports(tg_backend *be, const tg_mapped *op) {
            tensor_fits(be, CONTRACT_SIZE * sizeof(float2));
 }
 
-static tg_status cuda_mapped_contract(tg_backend *be, const tg_mapped *op) {
+tg_status cuda_mapped_contract(tg_backend *be, const tg_mapped *op) {
     const bool back = op->adjoint;
     const mapped_sizes s = {op->batch,
                             op->modes,
@@ -484,7 +484,7 @@ static tg_status cuda_mapped_contract(tg_backend *be, const tg_mapped *op) {
         static_cast<float2 *>(back ? op->inner_in : op->inner_out), static_cast<float2 *>(op->dst));
 }
 
-static tg_status cuda_mapped_gradients(tg_backend *be, const tg_map_gradients *op) {
+tg_status cuda_mapped_gradients(tg_backend *be, const tg_map_gradients *op) {
     const int64_t steps = op->batch * ((op->modes + DEPTH - 1) / DEPTH);
     const int most = cuda_state_of(be)->processors;
     const int blocks = steps < most ? (int)steps : most;
@@ -517,9 +517,4 @@ static tg_status cuda_mapped_gradients(tg_backend *be, const tg_map_gradients *o
                         FORM_THREADS, 0, s, static_cast<const float2 *>(op->inner_in),
                         static_cast<const float2 *>(op->dinner_out),
                         static_cast<float2 *>(op->dweight));
-}
-
-void cuda_fill_nn_mapped(tg_backend_ops *ops) {
-    ops->mapped_contract = cuda_mapped_contract;
-    ops->mapped_gradients = cuda_mapped_gradients;
 }

@@ -420,15 +420,15 @@ static tg_status cuda_two_modes_backward(tg_backend *be, const tg_two_modes *op)
     const size_t shared = BACK_SIZE * sizeof(float2);
     float *sums = static_cast<float *>(cuda_state_of(be)->blas_workspace);
     int blocks = 0;
-    TG_CALL(tensor_blocks(be, (const void *)two_modes_backward, shared, &blocks, BACK_THREADS));
+    TG_CALL(tensor_blocks(be, (const void *)two_modes_backward, shared, BACK_THREADS, &blocks));
     const int64_t room = CUDA_BLAS_BYTES / (sums_size(s) * (int64_t)sizeof(float2));
     const int64_t most = op->planes < room ? op->planes : room;
     const int used = blocks < most ? blocks : (int)most;
-    two_modes_backward<<<(unsigned)used, BACK_THREADS, shared, cuda_stream(be)>>>(
-        s, static_cast<const float2 *>(op->core), static_cast<const float2 *>(op->left),
+    TG_CALL(launch_alone(
+        be, "gradients of two modes", two_modes_backward, (unsigned)used, BACK_THREADS, shared, s,
+        static_cast<const float2 *>(op->core), static_cast<const float2 *>(op->left),
         static_cast<const float2 *>(op->right), static_cast<const float2 *>(op->weight),
-        static_cast<float2 *>(op->dcore), reinterpret_cast<float2 *>(sums));
-    TG_CALL(CUDA_LAUNCHED(be, "gradients of two modes"));
+        static_cast<float2 *>(op->dcore), reinterpret_cast<float2 *>(sums)));
     const int64_t stride = 2 * sums_size(s);
     const fold_jobs jobs = {
         {{sums, stride, s.d1, 2 * s.r1, 2 * s.r1, false, static_cast<float *>(op->dleft)},
@@ -440,10 +440,6 @@ static tg_status cuda_two_modes_backward(tg_backend *be, const tg_two_modes *op)
     return set_partials(be, jobs);
 }
 
-static tg_status cuda_two_modes(tg_backend *be, const tg_two_modes *op) {
+tg_status cuda_two_modes(tg_backend *be, const tg_two_modes *op) {
     return op->backward ? cuda_two_modes_backward(be, op) : cuda_two_modes_forward(be, op);
-}
-
-void cuda_fill_nn_two_modes(tg_backend_ops *ops) {
-    ops->two_modes = cuda_two_modes;
 }

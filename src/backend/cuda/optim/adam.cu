@@ -87,16 +87,13 @@ tg_status cuda_adam_one(tg_backend *be, const tg_adam *op) {
     return op->form == TG_STATE_8BIT ? cuda_adam_bytes(be, op, s) : run_types(be, op, s);
 }
 
-static tg_status cuda_update(tg_backend *be, int count, const tg_adam *ops) {
+tg_status cuda_update(tg_backend *be, int count, const tg_adam *ops) {
     if (count == 0 || ops[0].kernel == TG_KERNEL_ADAM) {
         return cuda_adam(be, count, ops);
     }
     for (int i = 0; i < count; i++) {
-        TG_CALL(cuda_rule_step(be, &ops[i], ops[i].kernel));
+        TG_CALL(ops[i].kernel == TG_KERNEL_ADAM ? cuda_adam_one(be, &ops[i])
+                                                : cuda_rule_step(be, &ops[i]));
     }
     return TG_OK;
-}
-
-void cuda_fill_adam(tg_backend_ops *ops) {
-    ops->update = cuda_update;
 }

@@ -195,13 +195,13 @@ __device__ inline void update_span(const adam_rates<R> &r, const adam_arrays<T, 
 /* Elements of a pack: 16 bytes of the arithmetic's type. */
 template <class T, int P> constexpr int per_step = 16 / (int)sizeof(real_of<T>) / P;
 
-/* How many packs of n elements can be moved as vectors. */
+/* How many packs of n elements, or blocks of a multiple of them, can be moved as vectors. */
 template <int P, class T, class M, class G, class W>
-inline int64_t adam_packs(const adam_arrays<T, M, G, W> &a, int64_t n) {
+inline int64_t adam_packs(const adam_arrays<T, M, G, W> &a, int64_t n, int block = per_step<T, P>) {
     constexpr int N = per_step<T, P>, C = N * P;
     const bool aligned = is_aligned<C>(a.grad) && is_aligned<C>(a.m) && is_aligned<N>(a.v) &&
                          is_aligned<C>(a.direction) && is_aligned<C>(a.weight);
-    return aligned ? n / N : 0;
+    return aligned ? n / block : 0;
 }
 
 /* The parameters of a call, except those that depend on its sizes. */
@@ -229,7 +229,7 @@ tg_status cuda_adam_one(tg_backend *be, const tg_adam *op);
 tg_status cuda_adam(tg_backend *be, int count, const tg_adam *ops);
 
 /* Other rules. rules.cu */
-tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
+tg_status cuda_rule_step(tg_backend *be, const tg_adam *op);
 
 /* Moments of one byte per real. adam_8bit.cu */
 tg_status cuda_adam_bytes(tg_backend *be, const tg_adam *op, const adam_step &s);

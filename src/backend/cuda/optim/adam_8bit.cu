@@ -222,18 +222,14 @@ static tg_status run(tg_backend *be, const tg_adam *op, adam_step s) {
     const byte_arrays<G, W> a = {static_cast<const G *>(op->grad), static_cast<uint8_t *>(op->m),
                                  static_cast<uint8_t *>(op->v), static_cast<float *>(op->direction),
                                  static_cast<W *>(op->weight)};
-    const bool aligned = is_aligned<REALS>(a.grad) && is_aligned<REALS>(a.m) &&
-                         is_aligned<REALS / P>(a.v) && is_aligned<REALS>(a.direction) &&
-                         is_aligned<REALS>(a.weight);
     const int threads = s.counted > 0 ? SMALL_THREADS : THREADS;
     s.n = P == 1 ? op->n * s.reals : op->n;
-    s.packs = aligned ? s.n / BLOCK : 0;
+    s.packs = adam_packs<P>(a, s.n, BLOCK);
     const int64_t lanes = (s.n + BLOCK - 1) / BLOCK * WARP;
     const unsigned most = GRID * (unsigned)cuda_state_of(be)->processors;
     const unsigned blocks = s.counted > 0 ? 1 : min(most, cuda_blocks(be, lanes, threads));
-    adam_bytes_kernel<P>
-        <<<blocks, threads, 0, cuda_stream(be)>>>(s, a, byte_scales{op->m_scale, op->v_scale});
-    return CUDA_LAUNCHED(be, "adam on bytes");
+    return launch_alone(be, "adam on bytes", adam_bytes_kernel<P, G, W>, blocks, threads, 0, s, a,
+                        byte_scales{op->m_scale, op->v_scale});
 }
 
 tg_status cuda_adam_bytes(tg_backend *be, const tg_adam *op, const adam_step &s) {

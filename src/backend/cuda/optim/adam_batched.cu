@@ -100,14 +100,11 @@ static adam_item item_of(const tg_adam *op, unsigned begin) {
 }
 
 static tg_status run_table(tg_backend *be, adam_table *table) {
-    tg_status status = TG_OK;
-    if (table->count > 0) {
-        const unsigned blocks = table->item[table->count - 1].end;
-        adam_many_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(*table);
-        status = CUDA_LAUNCHED(be, "adam");
-    }
+    const int count = table->count;
     table->count = 0;
-    return status;
+    return count == 0 ? TG_OK
+                      : launch_alone(be, "adam", adam_many_kernel, table->item[count - 1].end,
+                                     THREADS, 0, *table);
 }
 
 tg_status cuda_adam(tg_backend *be, int count, const tg_adam *ops) {

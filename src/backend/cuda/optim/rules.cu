@@ -159,13 +159,10 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel) {
+tg_status cuda_rule_step(tg_backend *be, const tg_adam *op) {
     TG_CALL(tg_check_adam(be->ctx, op));
     if (op->n <= 0) {
         return TG_OK;
-    }
-    if (kernel == TG_KERNEL_ADAM) {
-        return cuda_adam_one(be, op);
     }
     if (op->guard && op->counts) {
         TG_CALL(be->ops->count_nonfinite(be, tg_stored(op->dtype, op->grad_store), op->n, op->grad,
@@ -178,7 +175,6 @@ tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kerne
         (unsigned)min((s.n + TG_STATE_BLOCK - 1) / TG_STATE_BLOCK, (int64_t)most);
     return with_wide(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        rule_kernel<T><<<blocks, THREADS, 0, cuda_stream(be)>>>(s, *op, kernel);
-        return CUDA_LAUNCHED(be, "rule");
+        return launch_alone(be, "rule", rule_kernel<T>, blocks, THREADS, 0, s, *op, op->kernel);
     });
 }

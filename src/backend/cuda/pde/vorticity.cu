@@ -118,29 +118,26 @@ static __global__ void __launch_bounds__(THREADS) stage_kernel(const tg_flow_op 
 
 static tg_status launch_velocity(tg_backend *be, const tg_flow_op *op) {
     const int64_t count = op->of.flows * spectrum_size(op->of);
-    velocity_kernel<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
-        op->of, reinterpret_cast<const pair<double> *>(op->w),
-        reinterpret_cast<pair<double> *>(op->velocity));
-    return CUDA_LAUNCHED(be, "computing velocities");
+    return launch_alone(be, "computing velocities", velocity_kernel,
+                        cuda_blocks(be, count, THREADS), THREADS, 0, op->of,
+                        reinterpret_cast<const pair<double> *>(op->w),
+                        reinterpret_cast<pair<double> *>(op->velocity));
 }
 
 static tg_status launch_products(tg_backend *be, const tg_flow_op *op) {
     const tg_flow *flow = &op->of;
-    TG_CALL(CUDA_CHECK(
-        be, cudaMemsetAsync(op->speed, 0, (size_t)flow->flows * sizeof *op->speed, cuda_stream(be)),
-        "clearing speeds"));
+    TG_CALL(cuda_clear(be, op->speed, (size_t)flow->flows * sizeof *op->speed, "clearing speeds"));
     const int64_t wanted = (flow->grid * flow->grid + 4 * THREADS - 1) / (4 * THREADS);
-    const int blocks = (int)(wanted < 1024 ? wanted : 1024); /* per flow */
-    products_kernel<<<(unsigned)(flow->flows * blocks), THREADS, 0, cuda_stream(be)>>>(
-        *flow, blocks, op->values, reinterpret_cast<unsigned long long *>(op->speed));
-    return CUDA_LAUNCHED(be, "multiplying velocities");
+    const int blocks = (int)tg_min(wanted, 1024); /* per flow */
+    return launch_alone(be, "multiplying velocities", products_kernel,
+                        (unsigned)(flow->flows * blocks), THREADS, 0, *flow, blocks, op->values,
+                        reinterpret_cast<unsigned long long *>(op->speed));
 }
 
 static tg_status launch_decay(tg_backend *be, const tg_flow_op *op) {
     const int64_t count = op->of.flows * (2 * op->of.modes + 1);
-    decay_kernel<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
-        op->of, op->viscosity, op->dt, op->decay);
-    return CUDA_LAUNCHED(be, "computing viscosity");
+    return launch_alone(be, "computing viscosity", decay_kernel, cuda_blocks(be, count, THREADS),
+                        THREADS, 0, op->of, op->viscosity, op->dt, op->decay);
 }
 
 static tg_status launch_stage(tg_backend *be, const tg_flow_op *op) {
@@ -149,11 +146,11 @@ static tg_status launch_stage(tg_backend *be, const tg_flow_op *op) {
                   : op->part == TG_FLOW_STAGE_1 ? stage_kernel<1>
                   : op->part == TG_FLOW_STAGE_2 ? stage_kernel<2>
                                                 : stage_kernel<3>;
-    kernel<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(*op);
-    return CUDA_LAUNCHED(be, "stepping flows");
+    return launch_alone(be, "stepping flows", kernel, cuda_blocks(be, count, THREADS), THREADS, 0,
+                        *op);
 }
 
-static tg_status cuda_flow(tg_backend *be, const tg_flow_op *op) {
+tg_status cuda_flow(tg_backend *be, const tg_flow_op *op) {
     if (op->of.flows == 0) {
         return TG_OK;
     }
@@ -161,8 +158,4 @@ static tg_status cuda_flow(tg_backend *be, const tg_flow_op *op) {
            : op->part == TG_FLOW_PRODUCTS ? launch_products(be, op)
            : op->part == TG_FLOW_DECAY    ? launch_decay(be, op)
                                           : launch_stage(be, op);
-}
-
-void cuda_fill_flow(tg_backend_ops *ops) {
-    ops->flow = cuda_flow;
 }

@@ -1,15 +1,12 @@
 /* Fourier neural operator blocks in one kernel, and the backward pass through their sums: which
  * calls are supported, and the launches. The inverse transform runs along all dimensions but the
  * last here, and along the last one in the kernel (block_kernel.cuh, block_skips_kernel.cuh). */
-#include "backend/cuda/sm90/block.cuh"
-
 #include "backend/cuda/fft/fft.cuh"
 #include "backend/cuda/sm90/block_kernel.cuh"
 #include "backend/cuda/sm90/block_skips_kernel.cuh"
 #include "backend/cuda/tile/stage.cuh"
 
 extern "C" {
-#include "backend/check.h"
 #include "tensor/element.h"
 }
 
@@ -21,17 +18,11 @@ static int steps_of(const fft_rows &rows) {
     return rows.kept <= 1 + 8 * 4 ? 8 : rows.kept <= 1 + 16 * 4 ? 16 : 0;
 }
 
-/* f(channels, hidden, steps) as constants; `otherwise` if these sizes are unsupported. */
-template <class R, class F> static R with_sizes(int64_t channels, int steps, R otherwise, F f) {
-    using std::integral_constant;
-    const auto with_steps = [&](auto c, auto h) {
-        return steps == 8 ? f(c, h, integral_constant<int, 8>())
-                          : f(c, h, integral_constant<int, 16>());
-    };
-    return channels == 64 ? with_steps(integral_constant<int, 64>(), integral_constant<int, 32>())
-           : channels == 128
-               ? with_steps(integral_constant<int, 128>(), integral_constant<int, 64>())
-               : otherwise;
+/* f(channels, steps) as constants. */
+template <class F> static tg_status with_sizes(int64_t channels, int steps, F f) {
+    return with_size<64, 128>(channels, [&](auto c) {
+        return with_size<8, 16>(steps, [&](auto of) { return f(c, of); });
+    });
 }
 
 static bool is_for_rows(const tg_backend *be, const tg_fft_desc *desc, fft_rows *rows) {
@@ -54,9 +45,8 @@ bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes) {
         return false;
     }
     *bytes = rows_bytes(op, rows);
-    return with_sizes(op->channels, steps_of(rows), false, [&](auto, auto h, auto) {
-        return op->hidden == 0 || op->hidden == decltype(h)::value;
-    });
+    return (op->channels == 64 || op->channels == 128) &&
+           (op->hidden == 0 || 2 * op->hidden == op->channels);
 }
 
 /* ---- waves ---- */
@@ -147,29 +137,26 @@ tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
     cuda_fft_rows_of(op->desc, &rows);
     TG_CALL(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
                                      op->workspace));
-    return with_sizes(
-        op->channels, steps_of(rows), TG_E_UNSUPPORTED, [&](auto c, auto h, auto steps) {
-            constexpr int C = decltype(c)::value, H = decltype(h)::value;
-            constexpr int STEPS = decltype(steps)::value;
-            constexpr int bytes = block_layout<C, H, STEPS>::BYTES;
-            const bool quantized = op->z1_quantized || op->z2_quantized;
-            const auto kernel = op->act == TG_ACT_GELU
-                                    ? quantized ? block_forward<C, H, STEPS, true, true>
-                                                : block_forward<C, H, STEPS, true, false>
-                                : quantized ? block_forward<C, H, STEPS, false, true>
-                                            : block_forward<C, H, STEPS, false, false>;
-            const int64_t units = op->batch * rows.rows;
-            return units == 0 ? TG_OK
-                              : launch_tiles(be, kernel, bytes, block_crew<C>::THREADS, (int)units,
-                                             "a block", task_of(op, rows));
-        });
+    return with_sizes(op->channels, steps_of(rows), [&](auto c, auto steps) {
+        constexpr int C = decltype(c)::value, H = C / 2, STEPS = decltype(steps)::value;
+        const bool quantized = op->z1_quantized || op->z2_quantized;
+        const auto kernel = op->act == TG_ACT_GELU ? quantized
+                                                         ? block_forward<C, H, STEPS, true, true>
+                                                         : block_forward<C, H, STEPS, true, false>
+                            : quantized ? block_forward<C, H, STEPS, false, true>
+                                                   : block_forward<C, H, STEPS, false, false>;
+        const int64_t units = op->batch * rows.rows;
+        return units == 0
+                   ? TG_OK
+                   : launch_tiles(be, kernel, block_layout<C, H, STEPS>::BYTES,
+                                  block_crew<C>::THREADS, (int)units, "a block", task_of(op, rows));
+    });
 }
 
 /* ---- backward ---- */
 
 static int blocks_of(const tg_backend *be, const tg_block_back *op, const fft_rows &rows) {
-    const int64_t all = op->batch * rows.rows, most = cuda_state_of(be)->processors;
-    return (int)(all < most ? all : most);
+    return (int)tg_min(op->batch * rows.rows, cuda_state_of(be)->processors);
 }
 
 bool cuda_block_back_workspace(tg_backend *be, const tg_block_back *op, size_t *bytes) {
@@ -212,29 +199,12 @@ static skips_task task_of(const tg_block_back *op, const fft_rows &rows, int blo
 
 static tg_status fold(tg_backend *be, const tg_block_back *op, const skips_task &t, int blocks) {
     const int c = (int)op->channels;
-    const fold_jobs jobs = {{{t.dskip, c * c, c, c, c, false, static_cast<float *>(op->dskip)},
-                             {t.dbias, c, 1, c, c, true, static_cast<float *>(op->dbias)},
-                             {t.dgate, c, 1, c, c, true, static_cast<float *>(op->dgate)}},
+    const fold_jobs jobs = {{fold_matrix(t.dskip, c, c, op->dskip),
+                             fold_sums(t.dbias, c, op->dbias), fold_sums(t.dgate, c, op->dgate)},
                             3,
                             blocks,
                             {1.0, 1.0, 1.0}};
     return fold_partials(be, jobs);
-}
-
-template <int C>
-static tg_status launch_back(tg_backend *be, int steps, bool activates, int blocks,
-                             const skips_task &t) {
-    const auto with_steps = [&](auto of) {
-        constexpr int STEPS = decltype(of)::value;
-        const auto kernel = t.scales    ? activates ? block_skips_backward<C, STEPS, true, true>
-                                                    : block_skips_backward<C, STEPS, false, true>
-                               : activates ? block_skips_backward<C, STEPS, true, false>
-                                        : block_skips_backward<C, STEPS, false, false>;
-        return launch_tiles(be, kernel, skips_layout<C, STEPS>::BYTES, TILE_THREADS, blocks,
-                            "a block backwards", t);
-    };
-    return steps == 8 ? with_steps(std::integral_constant<int, 8>())
-                      : with_steps(std::integral_constant<int, 16>());
 }
 
 tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op) {
@@ -249,8 +219,15 @@ tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op) {
     const skips_task t = task_of(op, rows, blocks);
     TG_CALL(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
                                      op->workspace));
-    TG_CALL(op->channels == 64
-                ? launch_back<64>(be, steps_of(rows), op->act == TG_ACT_GELU, blocks, t)
-                : launch_back<128>(be, steps_of(rows), op->act == TG_ACT_GELU, blocks, t));
+    TG_CALL(with_sizes(op->channels, steps_of(rows), [&](auto c, auto steps) {
+        constexpr int C = decltype(c)::value, STEPS = decltype(steps)::value;
+        const bool acts = op->act == TG_ACT_GELU;
+        const auto kernel = t.scales ? acts ? block_skips_backward<C, STEPS, true, true>
+                                            : block_skips_backward<C, STEPS, false, true>
+                            : acts ? block_skips_backward<C, STEPS, true, false>
+                                     : block_skips_backward<C, STEPS, false, false>;
+        return launch_tiles(be, kernel, skips_layout<C, STEPS>::BYTES, TILE_THREADS, blocks,
+                            "a block backwards", t);
+    }));
     return fold(be, op, t, blocks);
 }

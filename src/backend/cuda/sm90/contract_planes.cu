@@ -115,12 +115,7 @@ struct plane_runs {
     __device__ kept_run find(int64_t begin, int entries, int warp, int lane) const {
         const int before = -place_of(begin, warp, lane), left = before + entries;
         const uint32_t own = (uint32_t)__popc(mask);
-        uint32_t sum = own;
-#pragma unroll
-        for (int d = 1; d < 16; d *= 2) {
-            const uint32_t more = __shfl_up_sync(~0u, sum, d, 16);
-            sum += lane % 16 >= d ? more : 0;
-        }
+        const uint32_t sum = sum_up_to<16>(own, lane % 16);
         /* of other planes */
         const uint32_t low = before >= 32 ? ~0u : before > 0 ? (1u << before) - 1 : 0;
         const uint32_t high = left >= 32 ? 0 : left > 0 ? ~0u << left : ~0u;
@@ -455,7 +450,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
 
 /* ---- launches ---- */
 
-bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
+bool cuda_sm90_contract_fits(const tg_backend *be, const plane_pass *s) {
     return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 > MAX_PLANE_ROWS / 2 &&
            s->d2 <= MAX_PLANE_ROWS && s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N &&
            2 * s->right <= N && s->right % 4 == 0 &&
@@ -472,7 +467,7 @@ template <bool COMMON> static void (*kernel_of(bool gathers, bool counts))(contr
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                              int64_t begin, int64_t count, bool gathers, bool after_mode_one,
                              const void *in, void *out) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     contract_task task = contract_task();
     task.in = static_cast<const float2 *>(in);
     task.planes_per_group = after_mode_one ? (int)plan->step[2].factor.rank : 1;

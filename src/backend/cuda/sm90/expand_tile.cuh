@@ -55,11 +55,7 @@ struct kept_words {
         rank = 0;
         if (WARPS * lane + warp < d3) {
             mask = kept.words[word];
-            rank = kept.ranks[word / 8];
-#pragma unroll
-            for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
-                rank += w <= word % 8 ? (uint32_t)__popcll(kept.words[word - w]) : 0;
-            }
+            rank = add_earlier_words(kept, word, kept.ranks[word / 8]);
         }
     }
 };
@@ -102,12 +98,7 @@ struct kept_values {
     }
     __device__ void load(const kept_words &words, const float2 *values, int warp, int lane) {
         const int own = __popcll(words.mask);
-        start = own;
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            const int left = __shfl_up_sync(~0u, start, d);
-            start += lane >= d ? left : 0;
-        }
+        start = (int)sum_up_to<32>((uint32_t)own, lane);
         total = __shfl_sync(~0u, start, 31);
         start -= own;
         load_from(0, words, values, warp, lane);

@@ -275,7 +275,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
 
 bool cuda_sm90_expand_planes_fits(const tg_backend *be, const tg_expand *op,
                                   const cuda_plan *plan) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int rank = (int)plan->step[1].factor.rank;
     return !plan->split && s.d2 == ROWS && s.right <= RIGHT && rank <= 8 * RANK_STEPS &&
            cuda_sm90_expand_fits(be, op, plan) &&
@@ -287,7 +287,7 @@ bool cuda_sm90_expand_planes_fits(const tg_backend *be, const tg_expand *op,
 template <class O>
 tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool rounds,
                                   const void *in, const finish_call<O, 2> *call) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     planes_task<O> task = planes_task<O>();
     task.in = static_cast<const uint32_t *>(in);
     task.rank = (int)plan->step[1].factor.rank;

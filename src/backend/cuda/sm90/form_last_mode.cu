@@ -103,10 +103,7 @@ static __device__ inline kept_row find_row(const kept_set &set, int64_t entry, i
     const uint64_t last = word + 2 < set.count ? set.words[word + 2] : 0;
     uint32_t before = set.ranks[entry / 512];
     before += (uint32_t)__popcll(here & ((UINT64_C(1) << shift) - 1));
-#pragma unroll
-    for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
-        before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
-    }
+    before = add_earlier_words(set, word, before);
     uint64_t low = here >> shift, high = next >> shift;
     low |= shift ? next << (64 - shift) : 0;
     high |= shift ? last << (64 - shift) : 0;
@@ -260,9 +257,9 @@ static __device__ inline void store_rows(const form_task &task, const form_unit 
     }
 }
 
-/* STEPS of 4 entries: all are formed stage by stage before they are multiplied; 0: a stage has all
- * samples, and each step is multiplied while the next one is formed. PAIRED: two samples, and
- * LONG_ROW_STEPS. */
+/* STEPS of 4 entries: all are formed stage by stage before they are multiplied, as SPLIT ones of
+ * short rows; 0: a stage has all samples, and each step is multiplied while the next one is formed.
+ * PAIRED: two samples, and LONG_ROW_STEPS. */
 template <int N, int STEPS, bool SPLIT, bool PAIRED>
 static __device__ void form(const form_task &task, const form_layout &at, const form_shared &from,
                             int first, int end) {
@@ -308,6 +305,7 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
         };
         float sum[N / 2];
         if constexpr (STEPS > 0) {
+            static_assert(SPLIT, "others have no short rows: plan_large_chunk");
             float4 g[STEPS] = {};
             for (int pass = 0; pass < task.batch / task.samples; pass++) {
                 begin_pass(pass);
@@ -320,35 +318,30 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 g[s] = former.gather(s, g[s]);
-                g[s] = SPLIT ? g[s] : to_tf32(g[s]);
                 wg_hold(g[s]);
             }
             wg_begin();
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 wg_product(sum, g[s], wg_rows<N>(factor, s), s > 0);
-                if constexpr (SPLIT) {
-                    wg_product(sum, g[s], wg_rows<N>(second, s), true);
-                }
+                wg_product(sum, g[s], wg_rows<N>(second, s), true);
             }
             wg_end();
             wg_wait<0>();
-            if constexpr (SPLIT) { /* reuses the registers, as no others are free */
-                wg_fence(sum);
+            wg_fence(sum);
 #pragma unroll
-                for (int s = 0; s < STEPS; s++) {
-                    wg_hold(g[s]);
-                    g[s] = cut_off(g[s]);
-                    wg_hold(g[s]);
-                }
-                wg_begin();
-#pragma unroll
-                for (int s = 0; s < STEPS; s++) {
-                    wg_product(sum, g[s], wg_rows<N>(factor, s), true);
-                }
-                wg_end();
-                wg_wait<0>();
+            for (int s = 0; s < STEPS; s++) { /* reuses the registers, as no others are free */
+                wg_hold(g[s]);
+                g[s] = cut_off(g[s]);
+                wg_hold(g[s]);
             }
+            wg_begin();
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                wg_product(sum, g[s], wg_rows<N>(factor, s), true);
+            }
+            wg_end();
+            wg_wait<0>();
         } else {
             const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             begin_pass(0);
@@ -426,7 +419,7 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
 /* ---- launches ---- */
 
 /* f(N, STEPS, PAIRED) as constants. */
-template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F f) {
+template <class F> static auto with_sizes(const plane_pass &s, int64_t batch, F f) {
     using std::integral_constant;
     const auto none = integral_constant<int, 0>();
     const auto with_pairs = [&](auto n) {
@@ -444,7 +437,7 @@ template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F
 
 /* Stages of dy and samples per stage, 0 if they do not fit. */
 static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch, form_task *task) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int most = cuda_state_of(be)->max_shared;
     task->stages = task->samples = 0;
     with_sizes(s, batch, [&](auto n, auto steps, auto) {
@@ -467,7 +460,7 @@ static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch
 
 int64_t cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const tg_grad_source *source = &op->source;
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     form_task task = form_task();
     if (!cuda_state_of(be)->is_hopper || !cuda_is_taken_out(op) || plan->large_chunk == 0 ||
         plan->step[1].left != op->modes.dim[1] || op->modes.dim[1] % PLANES != 0 ||
@@ -480,7 +473,7 @@ int64_t cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const c
 
 tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                          int64_t begin, int64_t count, void *out) {
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int64_t entries = (int64_t)s.d2 * s.d3;
     form_task task = form_task();
     task.x = static_cast<const float2 *>(op->source.x);
@@ -503,9 +496,11 @@ tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan 
     share_out(be, plan, op->source.batch, &task);
     return with_sizes(s, op->source.batch, [&](auto n, auto steps, auto paired) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
-        const auto kernel = plan->split
-                                ? form_and_contract<N, STEPS, true, false>
-                                : form_and_contract<N, STEPS, false, decltype(paired)::value>;
+        auto kernel = form_and_contract<N, STEPS, true, false>;
+        if constexpr (STEPS == 0) {
+            constexpr bool PAIRED = decltype(paired)::value;
+            kernel = plan->split ? kernel : form_and_contract<N, STEPS, false, PAIRED>;
+        }
         const int shared =
             layout_of(N, plan->split, s.d3, task.batch, task.samples, task.stages).all;
         return launch_chained(be, "forming and contracting a gradient", plan->chained, kernel,

@@ -93,12 +93,7 @@ static __global__ void __launch_bounds__(32 * INDICES) lay_out_runs(runs_task ta
 #pragma unroll
     for (int w = 0; w < (MAX_WINDOWS + 31) / 32; w++) {
         const uint32_t own = (uint32_t)__popc(mask[w]);
-        uint32_t sum = own;
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            const uint32_t more = __shfl_up_sync(~0u, sum, d);
-            sum += lane >= d ? more : 0;
-        }
+        const uint32_t sum = sum_up_to<32>(own, lane);
         if (32 * w + lane < task.windows) {
             runs[32 * w + lane][index] = {mask[w], before + sum - own};
         }
@@ -362,25 +357,21 @@ static __global__ void __launch_bounds__(BLOCK, 1) form_mode_one(mode_task task)
 /* ---- launches ---- */
 
 /* f(N, SAMPLES) as constants. */
-template <class R, class F> static R with_sizes(int64_t rank, int64_t batch, F f) {
-    using std::integral_constant;
-    const auto with_samples = [&](auto n) {
-        return batch <= 4 ? f(n, integral_constant<int, 4>()) : f(n, integral_constant<int, 8>());
-    };
-    return rank <= 24   ? with_samples(integral_constant<int, 48>())
-           : rank <= 44 ? with_samples(integral_constant<int, 88>())
-                        : with_samples(integral_constant<int, 96>());
+template <class F> static auto with_sizes(int64_t rank, int64_t batch, F f) {
+    return with_size<48, 88, 96>(2 * rank, [&](auto n) {
+        return with_size<4, 8>(batch, [&](auto samples) { return f(n, samples); });
+    });
 }
 
 static int bytes_of(int64_t dim1, int64_t rank, int64_t batch) {
-    return with_sizes<int>(rank, batch, [&](auto n, auto samples) {
+    return with_sizes(rank, batch, [&](auto n, auto samples) {
         return layout_of<decltype(n)::value, decltype(samples)::value>((int)dim1).all;
     });
 }
 
 static bool suits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const tg_grad_source *source = &op->source;
-    const cuda_planes &s = plan->planes;
+    const plane_pass &s = plan->planes;
     const int64_t frequencies = (int64_t)s.d2 * s.d3, dim1 = op->modes.dim[1];
     return cuda_is_taken_out(op) && plan->contracts == PLANES_HOPPER && plan->gathers &&
            plan->steps == 3 && plan->step[2].kind == CUDA_STEP_LEFT && plan->step[2].left == 1 &&
@@ -405,7 +396,7 @@ int64_t cuda_sm90_mode_one_fits(const tg_backend *be, const tg_compress *op,
     }
     const int64_t planes = plan->step[2].factor.rank * plan->planes.d2 * plan->planes.d3 * 2;
     const int64_t room = runs_at(plan) - plan->buffer[0];
-    return room < 0 ? 0 : shorter(room / planes, plan->dim0) / INDICES * INDICES;
+    return room < 0 ? 0 : tg_min(room / planes, plan->dim0) / INDICES * INDICES;
 }
 
 tg_status cuda_sm90_mode_one_runs(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
@@ -438,7 +429,7 @@ tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const c
     task.out = static_cast<float2 *>(out);
     task.guard = op->guard;
     const int64_t units = (int64_t)task.frequencies / WIDTH * units_across(task);
-    return with_sizes<tg_status>(factor->rank, task.batch, [&](auto n, auto samples) {
+    return with_sizes(factor->rank, task.batch, [&](auto n, auto samples) {
         constexpr int N = decltype(n)::value, SAMPLES = decltype(samples)::value;
         return launch_chained(be, "forming a gradient and contracting its mode 1", plan->chained,
                               form_mode_one<N, SAMPLES>, units, BLOCK,

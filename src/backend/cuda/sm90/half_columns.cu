@@ -151,18 +151,15 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
 
 /* ---- launches ---- */
 
-/* f(N) as a constant: both parts of the numbers, rounded up to a size that has a kernel. */
-template <class R, class F> static R with_sums(int made, F f) {
-    using std::integral_constant;
-    return made <= 32   ? f(integral_constant<int, 64>())
-           : made <= 64 ? f(integral_constant<int, 128>())
-                        : f(integral_constant<int, 256>());
+/* f(N) for both parts of the numbers. */
+template <class F> static auto with_sums(int made, F f) {
+    return with_size<64, 128, 256>(2 * made, f);
 }
 
 bool cuda_sm90_half_mode_fits(const tg_backend *be, const cuda_factor *factor, bool core) {
     const int made = (int)factor->dim, summed = (int)factor->rank;
     return cuda_state_of(be)->is_hopper && made <= 128 && summed <= made &&
-           with_sums<int>(made, [&](auto sums) {
+           with_sums(made, [&](auto sums) {
                constexpr int N = decltype(sums)::value;
                return core ? shared_bytes<N, true>(summed) : shared_bytes<N, false>(summed);
            }) <= cuda_state_of(be)->max_shared;
@@ -177,7 +174,7 @@ template <int N, bool CORE> static tg_status run(tg_backend *be, const mode_call
 }
 
 tg_status cuda_sm90_half_mode(tg_backend *be, const mode_call *call, bool core) {
-    return with_sums<tg_status>(call->made, [&](auto sums) {
+    return with_sums(call->made, [&](auto sums) {
         constexpr int N = decltype(sums)::value;
         return core ? run<N, true>(be, call) : run<N, false>(be, call);
     });

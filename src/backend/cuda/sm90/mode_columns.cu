@@ -159,27 +159,21 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
 
 /* ---- launches ---- */
 
-/* f(N) as a constant: the numbers, rounded up to a size that has a kernel. */
-template <class R, class F> static R with_numbers(int64_t made, F f) {
-    using std::integral_constant;
-    return made <= 32   ? f(integral_constant<int, 32>())
-           : made <= 48 ? f(integral_constant<int, 48>())
-           : made <= 64 ? f(integral_constant<int, 64>())
-           : made <= 88 ? f(integral_constant<int, 88>())
-           : made <= 96 ? f(integral_constant<int, 96>())
-                        : f(integral_constant<int, 128>());
+/* f(N) for the numbers of a product. */
+template <class F> static auto with_numbers(int64_t made, F f) {
+    return with_size<32, 48, 64, 88, 96, 128>(made, f);
 }
 
 bool cuda_sm90_mode_fits(const tg_backend *be, const cuda_factor *factor, bool split) {
     const int dim = (int)factor->dim, rank = (int)factor->rank;
     const auto bytes_of = [&](int summed, int made) {
-        return with_numbers<int>(made, [&](auto numbers) {
+        return with_numbers(made, [&](auto numbers) {
             constexpr int N = decltype(numbers)::value;
             return split ? shared_bytes<N, true>(summed) : shared_bytes<N, false>(summed);
         });
     };
     return cuda_state_of(be)->is_hopper &&
-           longer(bytes_of(dim, rank), bytes_of(rank, dim)) <= cuda_state_of(be)->max_shared;
+           tg_max(bytes_of(dim, rank), bytes_of(rank, dim)) <= cuda_state_of(be)->max_shared;
 }
 
 template <int N, core_side CORE, bool SPLIT>
@@ -194,7 +188,7 @@ static tg_status run_numbers(tg_backend *be, const mode_call *call) {
 
 template <bool SPLIT>
 static tg_status run_side(tg_backend *be, const mode_call *call, core_side side) {
-    return with_numbers<tg_status>(call->made, [&](auto made) {
+    return with_numbers(call->made, [&](auto made) {
         constexpr int N = decltype(made)::value;
         return side == CORE_NOWHERE ? run_numbers<N, CORE_NOWHERE, SPLIT>(be, call)
                : side == CORE_IN    ? run_numbers<N, CORE_IN, SPLIT>(be, call)

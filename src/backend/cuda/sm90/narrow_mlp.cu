@@ -50,7 +50,7 @@ static int64_t groups_of(const tg_mlp *op) {
 static int parts_of(const tg_backend *be, const tg_mlp *op) {
     const int64_t parts = cuda_state_of(be)->processors / groups_of(op);
     const int64_t tiles = op->batch * op->pixels / WG_PIXELS;
-    return (int)(parts < 1 ? 1 : parts < tiles ? parts : tiles);
+    return (int)tg_min(tg_max(parts, 1), tiles);
 }
 
 /* Whether this device supports these sizes. */
@@ -63,23 +63,23 @@ static bool fits(const tg_backend *be, const tg_mlp *op) {
            op->y_store == TG_STORE_FULL && cuda_state_of(be)->is_hopper;
 }
 
-bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op, bool backward) {
-    const void *const arrays[] = {op->x, backward ? op->dy : op->y, backward ? op->dx : NULL};
+bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op) {
+    const void *const arrays[] = {op->x, op->backward ? op->dy : op->y,
+                                  op->backward ? op->dx : NULL};
     bool takes = fits(be, op) && op->act == TG_ACT_NONE && op->dropout == 0.0;
     for (const void *array : arrays) {
         takes = takes && (uintptr_t)array % 16 == 0;
     }
     if (is_lifting(op)) {
-        takes = takes && (backward ? !op->dx : op->beta == 0.0 && !op->add && !op->activated);
+        takes = takes && (op->backward ? !op->dx : op->beta == 0.0 && !op->add && !op->activated);
     }
     return takes;
 }
 
 /* Assigns the workspace and returns its bytes. Forward and a lifting backward need only one kind of
  * pieces. */
-static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, bool backward,
-                             narrow_task *t) {
-    const int64_t c = channels_of(op), parts = backward ? parts_of(be, op) : 0;
+static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, narrow_task *t) {
+    const int64_t c = channels_of(op), parts = op->backward ? parts_of(be, op) : 0;
     float *const room = static_cast<float *>(op->workspace); /* NULL: only its size is wanted */
     int64_t used = 0;
     const auto take = [&](int64_t numbers) {
@@ -87,8 +87,8 @@ static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, bool backwa
         used += numbers;
         return at;
     };
-    t->to_hidden = backward || !is_lifting(op) ? take(op->hidden * c) : NULL;
-    t->to_wide = backward != is_lifting(op) ? take(op->hidden * c) : NULL;
+    t->to_hidden = op->backward || !is_lifting(op) ? take(op->hidden * c) : NULL;
+    t->to_wide = op->backward != is_lifting(op) ? take(op->hidden * c) : NULL;
     t->dm = take(parts * op->hidden * c);
     t->db1 = take(parts * op->hidden);
     t->dnarrow = take(parts * op->hidden * (is_lifting(op) ? op->in : 1));
@@ -97,21 +97,15 @@ static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, bool backwa
 }
 
 /* An upper bound for all calls: dropout and activations may differ between calls. */
-size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward) {
+size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op) {
     narrow_task t = {};
-    return fits(be, op) ? plan_workspace(be, op, backward, &t) : 0;
+    return fits(be, op) ? plan_workspace(be, op, &t) : 0;
 }
 
 /* ---- calls ---- */
 
-template <class F> static tg_status with_channels(const tg_mlp *op, F f) {
-    return channels_of(op) == 64 ? f(std::integral_constant<int, 64>())
-                                 : f(std::integral_constant<int, 128>());
-}
-
 /* The task, with its pieces written. */
-template <int C>
-static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_task *t) {
+static tg_status begin(tg_backend *be, const tg_mlp *op, narrow_task *t) {
     *t = {};
     t->batch = (int)op->batch;
     t->hidden = (int)op->hidden;
@@ -130,58 +124,46 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
     t->y = static_cast<float *>(op->y);
     t->activated = static_cast<float *>(op->activated);
     t->dx = static_cast<float *>(op->dx);
-    plan_workspace(be, op, backward, t);
+    plan_workspace(be, op, t);
     const wide_matrix m = is_lifting(op) ? wide_matrix{t->w2, t->hidden, 1, t->hidden}
-                                         : wide_matrix{t->w1, t->hidden, C, 1};
-    return launch_pdl(be, "weights of a narrow MLP", make_pieces<C>,
-                      cuda_blocks(be, op->hidden * C, 256), 256, 0, m,
-                      const_cast<float *>(t->to_hidden), const_cast<float *>(t->to_wide));
+                                         : wide_matrix{t->w1, t->hidden, (int)op->in, 1};
+    return with_size<64, 128>(channels_of(op), [&](auto c) {
+        constexpr int C = decltype(c)::value;
+        return launch_pdl(be, "weights of a narrow MLP", make_pieces<C>,
+                          cuda_blocks(be, op->hidden * C, 256), 256, 0, m,
+                          const_cast<float *>(t->to_hidden), const_cast<float *>(t->to_wide));
+    });
 }
 
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op) {
-    return with_channels(op, [&](auto channels) {
-        constexpr int C = decltype(channels)::value;
-        narrow_task t;
-        TG_CALL(begin<C>(be, op, false, &t));
-        return narrow_stream<C>(be, is_lifting(op) ? NARROW_LIFT : NARROW_FORWARD, t);
-    });
+    narrow_task t;
+    TG_CALL(begin(be, op, &t));
+    return narrow_stream(be, channels_of(op), is_lifting(op) ? NARROW_LIFT : NARROW_FORWARD, t);
 }
 
 /* Adds the blocks' partial sums to the gradients. */
 static tg_status fold(tg_backend *be, const tg_mlp *op, const narrow_task &t, int parts) {
     const bool lifts = is_lifting(op);
     const int hidden = t.hidden, in = (int)op->in, out = (int)op->out;
-    float *dw1 = static_cast<float *>(op->dw1), *dw2 = static_cast<float *>(op->dw2);
-    const auto job = [](const float *partial, int rows, int columns, void *to) {
-        return fold_job{partial, (int64_t)rows * columns, rows, columns, columns,
-                        false,   static_cast<float *>(to)};
-    };
-    fold_jobs jobs = {}, last = {};
-    jobs.job[0] = job(lifts ? t.dnarrow : t.dm, hidden, in, dw1);
-    jobs.job[1] = job(lifts ? t.dm : t.dnarrow, out, hidden, dw2);
-    jobs.job[2] = job(t.db1, 1, hidden, op->db1);
-    jobs.jobs = 3;
-    jobs.parts = parts;
-    last.job[0] = job(t.db2, 1, out, op->db2);
-    last.jobs = 1;
-    last.parts = lifts ? parts * (int)groups_of(op) : parts;
-    for (double &scale : jobs.scale) {
-        scale = op->alpha;
-    }
-    last.scale[0] = op->alpha;
-    TG_CALL(fold_partials(be, jobs));
-    return fold_partials(be, last);
+    const double scale = op->alpha;
+    TG_CALL(fold_partials(be, {{fold_matrix(lifts ? t.dnarrow : t.dm, hidden, in, op->dw1),
+                                fold_matrix(lifts ? t.dm : t.dnarrow, out, hidden, op->dw2),
+                                fold_matrix(t.db1, 1, hidden, op->db1)},
+                               3,
+                               parts,
+                               {scale, scale, scale}}));
+    return fold_partials(be, {{fold_matrix(t.db2, 1, out, op->db2)},
+                              1,
+                              lifts ? parts * (int)groups_of(op) : parts,
+                              {scale}});
 }
 
 /* Weights first: dx may alias x. */
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op) {
-    return with_channels(op, [&](auto channels) {
-        constexpr int C = decltype(channels)::value;
-        const int parts = parts_of(be, op);
-        narrow_task t;
-        TG_CALL(begin<C>(be, op, true, &t));
-        TG_CALL(narrow_weights<C>(be, is_lifting(op), parts, t));
-        TG_CALL(fold(be, op, t, parts));
-        return op->dx ? narrow_stream<C>(be, NARROW_DX, t) : TG_OK;
-    });
+    const int parts = parts_of(be, op);
+    narrow_task t;
+    TG_CALL(begin(be, op, &t));
+    TG_CALL(narrow_weights(be, channels_of(op), is_lifting(op), parts, t));
+    TG_CALL(fold(be, op, t, parts));
+    return op->dx ? narrow_stream(be, channels_of(op), NARROW_DX, t) : TG_OK;
 }

@@ -103,9 +103,10 @@ __device__ inline float lifted(float4 row, float x0, float x1, float x2) {
 
 typedef enum narrow_pass { NARROW_FORWARD, NARROW_DX, NARROW_LIFT } narrow_pass;
 
-template <int C> tg_status narrow_stream(tg_backend *be, narrow_pass pass, const narrow_task &t);
+/* `channels` is C. */
+tg_status narrow_stream(tg_backend *be, int64_t channels, narrow_pass pass, const narrow_task &t);
 /* `parts` blocks for each group of two chunks. */
-template <int C>
-tg_status narrow_weights(tg_backend *be, bool lifts, int parts, const narrow_task &t);
+tg_status narrow_weights(tg_backend *be, int64_t channels, bool lifts, int parts,
+                         const narrow_task &t);
 
 #endif

@@ -397,22 +397,16 @@ template <int C, int PASS> static tg_status launch(tg_backend *be, const narrow_
     const int64_t tiles = t.batch * (t.pixels / WG_PIXELS);
     const int64_t of_cluster = CLUSTER * crew<PASS>::WORKERS;
     const int64_t wanted = (tiles + of_cluster - 1) / of_cluster;
-    const int64_t most = cuda_state_of(be)->processors / CLUSTER;
-    const int64_t clusters = wanted < most ? wanted : most;
+    const int64_t clusters = tg_min(wanted, cuda_state_of(be)->processors / CLUSTER);
     return launch_pdl(be, "a narrow MLP", stream_tiles<C, PASS>, (unsigned)(clusters * CLUSTER),
                       crew<PASS>::THREADS, stream_shared<C>(t.hidden), t);
 }
 
-template <int C> tg_status narrow_stream(tg_backend *be, narrow_pass pass, const narrow_task &t) {
-    switch (pass) {
-    case NARROW_FORWARD:
-        return launch<C, NARROW_FORWARD>(be, t);
-    case NARROW_DX:
-        return launch<C, NARROW_DX>(be, t);
-    default:
-        return launch<C, NARROW_LIFT>(be, t);
-    }
+tg_status narrow_stream(tg_backend *be, int64_t channels, narrow_pass pass, const narrow_task &t) {
+    return with_size<64, 128>(channels, [&](auto c) {
+        constexpr int C = decltype(c)::value;
+        return pass == NARROW_FORWARD ? launch<C, NARROW_FORWARD>(be, t)
+               : pass == NARROW_DX    ? launch<C, NARROW_DX>(be, t)
+                                      : launch<C, NARROW_LIFT>(be, t);
+    });
 }
-
-template tg_status narrow_stream<64>(tg_backend *be, narrow_pass pass, const narrow_task &t);
-template tg_status narrow_stream<128>(tg_backend *be, narrow_pass pass, const narrow_task &t);

@@ -421,10 +421,10 @@ static tg_status launch(tg_backend *be, int parts, const narrow_task &t) {
                       weights_layout<C>::BYTES, t);
 }
 
-template <int C>
-tg_status narrow_weights(tg_backend *be, bool lifts, int parts, const narrow_task &t) {
-    return lifts ? launch<C, true>(be, parts, t) : launch<C, false>(be, parts, t);
+tg_status narrow_weights(tg_backend *be, int64_t channels, bool lifts, int parts,
+                         const narrow_task &t) {
+    return with_size<64, 128>(channels, [&](auto c) {
+        constexpr int C = decltype(c)::value;
+        return lifts ? launch<C, true>(be, parts, t) : launch<C, false>(be, parts, t);
+    });
 }
-
-template tg_status narrow_weights<64>(tg_backend *be, bool lifts, int parts, const narrow_task &t);
-template tg_status narrow_weights<128>(tg_backend *be, bool lifts, int parts, const narrow_task &t);

@@ -140,18 +140,14 @@ __device__ inline void store_two_if(bool does, float2 *to, float a, float b) {
 
 /* Copies BYTES (4, 8 or 16) from global to shared memory asynchronously, bypassing registers; zeros
  * unless `counts`. Both addresses are aligned to BYTES. The thread sees the data after
- * copies_wait(), other threads after a barrier that follows it. 16-byte copies bypass the L1.
- * NEIGHBOURS: prefetch the adjacent memory to the L2. */
-template <int BYTES, bool NEIGHBOURS = true>
+ * copies_wait(), other threads after a barrier that follows it. 16-byte copies bypass the L1 and
+ * prefetch the adjacent memory to the L2. */
+template <int BYTES>
 __device__ inline void copy_async(void *to, const void *from, bool counts = true) {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
     const size_t source = __cvta_generic_to_global(from);
     const int bytes = counts ? BYTES : 0;
-    if constexpr (BYTES == 16 && !NEIGHBOURS) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source),
-                     "r"(bytes)
-                     : "memory");
-    } else if constexpr (BYTES == 16) {
+    if constexpr (BYTES == 16) {
         asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(at),
                      "l"(source), "r"(bytes)
                      : "memory");

@@ -73,8 +73,8 @@ tg_status set_partials(tg_backend *be, const fold_jobs &jobs) {
     return fold_all(be, jobs, true);
 }
 
-tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
-                        int threads) {
+tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int threads,
+                        int *blocks) {
     int resident = 0;
     TG_CALL(cuda_allow_shared(be, kernel, shared));
     TG_CALL(CUDA_CHECK(

@@ -108,9 +108,9 @@ template <class T>
 static inline tg_status launch_chained(const tg_backend *be, const char *what, bool chained,
                                        void (*kernel)(T), int64_t pieces, int threads, int shared,
                                        const T &task) {
-    const int64_t most = cuda_state_of(be)->processors;
-    return launch_if_early(be, what, chained, kernel, (unsigned)(pieces < most ? pieces : most),
-                           (unsigned)threads, (size_t)shared, task);
+    const unsigned blocks = (unsigned)tg_min(pieces, cuda_state_of(be)->processors);
+    return launch_if_early(be, what, chained, kernel, blocks, (unsigned)threads, (size_t)shared,
+                           task);
 }
 
 /* ---- registers per thread of a warpgroup: raised or lowered to N ---- */

@@ -355,6 +355,15 @@ struct fold_jobs {
     double scale[4];
 };
 
+/* Of a matrix of floats or n doubles, without padding. */
+static inline fold_job fold_matrix(const float *partial, int rows, int columns, void *out) {
+    const int64_t stride = (int64_t)rows * columns;
+    return {partial, stride, rows, columns, columns, false, static_cast<float *>(out)};
+}
+static inline fold_job fold_sums(const double *partial, int n, void *out) {
+    return {partial, n, 1, n, n, true, static_cast<float *>(out)};
+}
+
 tg_status fold_partials(tg_backend *be, const fold_jobs &jobs);
 /* The same, but overwrites out. */
 tg_status set_partials(tg_backend *be, const fold_jobs &jobs);
@@ -363,8 +372,8 @@ tg_status set_partials(tg_backend *be, const fold_jobs &jobs);
 
 /* Lets the kernel have that much shared memory; *blocks: number that run concurrently on the
  * device. */
-tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
-                        int threads = TENSOR_THREADS);
+tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int threads,
+                        int *blocks);
 
 /* Whether the device has TF32 tensor cores and `shared` bytes per block. */
 bool tensor_fits(const tg_backend *be, size_t shared);
@@ -374,9 +383,9 @@ template <class... ARGS>
 tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, int threads,
                        int most, const char *what, ARGS... args) {
     int blocks = 0;
-    TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, threads));
-    return launch_pdl(be, what, kernel, (unsigned)(blocks < most ? blocks : most),
-                      (unsigned)threads, shared, args...);
+    TG_CALL(tensor_blocks(be, (const void *)kernel, shared, threads, &blocks));
+    return launch_pdl(be, what, kernel, (unsigned)tg_min(blocks, most), (unsigned)threads, shared,
+                      args...);
 }
 
 #endif
