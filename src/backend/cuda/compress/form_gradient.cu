@@ -397,10 +397,7 @@ static tg_status form_from_dense(tg_backend *be, const form_call *call,
     src.whole = is_whole(src.entries);
     src.begin = call->begin * call->unit;
     src.end = src.begin + call->count * call->unit;
-    auto kernel = form_dense<S, O, P, false>;
-    if constexpr (!is_16bit<O>) { /* else the target is the dense form of a gradient */
-        kernel = call->kept ? form_dense<S, O, P, true> : kernel;
-    }
+    const auto kernel = call->kept ? form_dense<S, O, P, true> : form_dense<S, O, P, false>;
     return launch_alone(be, "reading a gradient", kernel, walk_blocks(src.begin, src.end),
                         WALK_THREADS, 0, src, to);
 }
@@ -459,11 +456,8 @@ static tg_status form_from_factors(tg_backend *be, const form_call *call,
     const bool plain = is_plain(to, call->kept) && inside;
     auto kernel =
         plain ? form_factored<S, O, P, false, true> : form_factored<S, O, P, false, false>;
-    if constexpr (!is_16bit<O>) { /* as above */
-        if (call->kept) {
-            kernel =
-                plain ? form_factored<S, O, P, true, true> : form_factored<S, O, P, true, false>;
-        }
+    if (call->kept) {
+        kernel = plain ? form_factored<S, O, P, true, true> : form_factored<S, O, P, true, false>;
     }
     return launch_alone(be, "forming a gradient", kernel, blocks, FORM_THREADS, 0, src, to);
 }

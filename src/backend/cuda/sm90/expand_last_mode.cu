@@ -213,18 +213,16 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
 
 /* ---- launches ---- */
 
-/* f(N, STEPS, SPLIT) as constants. Split numbers are never 16-bit, and no others have rows of at
- * most 36 entries (plan_large_chunk). */
-template <class O, class F> static tg_status with_sizes(const cuda_plan *plan, F f) {
-    return with_size<6, 11, 12>((plan->planes.right + 3) / 4, [&](auto steps) {
-        if constexpr (!is_16bit<O>) {
-            if (plan->split) {
-                return with_size<72, 136>(2 * plan->planes.d3,
-                                          [&](auto n) { return f(n, steps, std::true_type()); });
-            }
-        }
-        return f(std::integral_constant<int, 136>(), steps, std::false_type());
-    });
+/* f(N, STEPS) as constants. */
+template <class F> static auto with_sizes(int d3, int right, F f) {
+    using std::integral_constant;
+    const auto with_steps = [&](auto n) {
+        return right <= 24   ? f(n, integral_constant<int, 6>())
+               : right <= 44 ? f(n, integral_constant<int, 11>())
+                             : f(n, integral_constant<int, 12>());
+    };
+    return d3 <= 36 ? with_steps(integral_constant<int, 72>())
+                    : with_steps(integral_constant<int, 136>());
 }
 
 /* How many buffers a warpgroup has room for. */
@@ -254,6 +252,17 @@ int64_t cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const c
     return fits ? plan->large_chunk : 0;
 }
 
+/* Selects the kernel; 16-bit formats support neither split numbers nor short rows. */
+template <int N, int STEPS, class O> static auto kernel_of(bool split) {
+    using kernel = void (*)(expand_task<O>);
+    if constexpr (is_16bit<O>) {
+        return kernel(expand_and_update<N, STEPS, O, false>);
+    } else {
+        return kernel(split ? expand_and_update<N, STEPS, O, true>
+                            : expand_and_update<N, STEPS, O, false>);
+    }
+}
+
 template <class O>
 tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, const void *in,
                            const finish_call<O, 2> *call) {
@@ -267,13 +276,12 @@ tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, c
     task.buffers = buffers_for(be, plan, is_16bit<O> ? TG_STORE_BF16 : TG_STORE_FULL);
     task.rounds = rounds;
     task.call = *call;
-    return with_sizes<O>(plan, [&](auto n, auto steps, auto split) {
+    return with_sizes(s.d3, s.right, [&](auto n, auto steps) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
-        constexpr bool SPLIT = decltype(split)::value;
         return launch_chained(be, "expanding the last mode", plan->chained,
-                              expand_and_update<N, STEPS, O, SPLIT>,
+                              kernel_of<N, STEPS, O>(plan->split),
                               (task.tiles + GROUPS - 1) / GROUPS, GROUPS * WG_THREADS,
-                              layout_of<O>(N, SPLIT, s.right, s.d3, task.buffers).all, task);
+                              layout_of<O>(N, plan->split, s.right, s.d3, task.buffers).all, task);
     });
 }
 

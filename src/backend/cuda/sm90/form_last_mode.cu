@@ -257,9 +257,9 @@ static __device__ inline void store_rows(const form_task &task, const form_unit 
     }
 }
 
-/* STEPS of 4 entries: all are formed stage by stage before they are multiplied, as SPLIT ones of
- * short rows; 0: a stage has all samples, and each step is multiplied while the next one is formed.
- * PAIRED: two samples, and LONG_ROW_STEPS. */
+/* STEPS of 4 entries: all are formed stage by stage before they are multiplied; 0: a stage has all
+ * samples, and each step is multiplied while the next one is formed. PAIRED: two samples, and
+ * LONG_ROW_STEPS. */
 template <int N, int STEPS, bool SPLIT, bool PAIRED>
 static __device__ void form(const form_task &task, const form_layout &at, const form_shared &from,
                             int first, int end) {
@@ -305,7 +305,6 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
         };
         float sum[N / 2];
         if constexpr (STEPS > 0) {
-            static_assert(SPLIT, "others have no short rows: plan_large_chunk");
             float4 g[STEPS] = {};
             for (int pass = 0; pass < task.batch / task.samples; pass++) {
                 begin_pass(pass);
@@ -318,30 +317,35 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 g[s] = former.gather(s, g[s]);
+                g[s] = SPLIT ? g[s] : to_tf32(g[s]);
                 wg_hold(g[s]);
             }
             wg_begin();
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 wg_product(sum, g[s], wg_rows<N>(factor, s), s > 0);
-                wg_product(sum, g[s], wg_rows<N>(second, s), true);
+                if constexpr (SPLIT) {
+                    wg_product(sum, g[s], wg_rows<N>(second, s), true);
+                }
             }
             wg_end();
             wg_wait<0>();
-            wg_fence(sum);
+            if constexpr (SPLIT) { /* reuses the registers, as no others are free */
+                wg_fence(sum);
 #pragma unroll
-            for (int s = 0; s < STEPS; s++) { /* reuses the registers, as no others are free */
-                wg_hold(g[s]);
-                g[s] = cut_off(g[s]);
-                wg_hold(g[s]);
-            }
-            wg_begin();
+                for (int s = 0; s < STEPS; s++) {
+                    wg_hold(g[s]);
+                    g[s] = cut_off(g[s]);
+                    wg_hold(g[s]);
+                }
+                wg_begin();
 #pragma unroll
-            for (int s = 0; s < STEPS; s++) {
-                wg_product(sum, g[s], wg_rows<N>(factor, s), true);
+                for (int s = 0; s < STEPS; s++) {
+                    wg_product(sum, g[s], wg_rows<N>(factor, s), true);
+                }
+                wg_end();
+                wg_wait<0>();
             }
-            wg_end();
-            wg_wait<0>();
         } else {
             const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             begin_pass(0);
@@ -496,11 +500,9 @@ tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan 
     share_out(be, plan, op->source.batch, &task);
     return with_sizes(s, op->source.batch, [&](auto n, auto steps, auto paired) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
-        auto kernel = form_and_contract<N, STEPS, true, false>;
-        if constexpr (STEPS == 0) {
-            constexpr bool PAIRED = decltype(paired)::value;
-            kernel = plan->split ? kernel : form_and_contract<N, STEPS, false, PAIRED>;
-        }
+        const auto kernel = plan->split
+                                ? form_and_contract<N, STEPS, true, false>
+                                : form_and_contract<N, STEPS, false, decltype(paired)::value>;
         const int shared =
             layout_of(N, plan->split, s.d3, task.batch, task.samples, task.stages).all;
         return launch_chained(be, "forming and contracting a gradient", plan->chained, kernel,
