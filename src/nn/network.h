@@ -110,10 +110,10 @@ TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
 /* ---- matrices (prepare.c): of resamplings (ops/resample.c), and of the first dimension of a split
  * network (ops/split.c) ---- */
 
-/* Their numbers, in the order of the memory. */
-tg_scalar nn_resampling_entry(const void *resampling, int64_t at);
+/* Their numbers, in the order of the memory; `of` an nn_resampling, or an nn_transform. */
+tg_scalar nn_resampling_entry(const void *of, int64_t at);
 int64_t nn_split_entries(const nn_transform *transform);
-tg_scalar nn_split_entry(const void *transform, int64_t at);
+tg_scalar nn_split_entry(const void *of, int64_t at);
 
 /* Computes `count` numbers piece by piece, and copies them to the backend. */
 TG_NODISCARD tg_status nn_upload_entries(tg_backend *be, tg_dtype dtype, int64_t count,
