@@ -412,6 +412,21 @@ static tg_status parse(reader *r, const char *bytes, size_t size) {
     return status;
 }
 
+/* Keys of the form "? key" crash libfyaml 0.7 (? -:<tab>-), and no settings need them. */
+static tg_status refuse_long_keys(const reader *r, const char *bytes) {
+    int line = 1;
+    char before = '\n'; /* the last character that is not a blank */
+    for (const char *at = bytes; *at; at++) {
+        if (*at == '?' && strchr("\n-[{,:?", before) && strchr(" \t\r\n", at[1])) {
+            return tg_fail(r->ctx, TG_E_CONFIG,
+                           "%s:%d: a key must be a word, without '?' before it", r->label, line);
+        }
+        line += *at == '\n';
+        before = *at == ' ' || *at == '\t' || *at == '\r' ? before : *at;
+    }
+    return TG_OK;
+}
+
 /* YAML text is UTF-8 without NUL characters. `bytes` is zero-terminated. */
 static tg_status check_text(const reader *r, const char *bytes, size_t size) {
     if (size > MAX_FILE) {
@@ -424,7 +439,7 @@ static tg_status check_text(const reader *r, const char *bytes, size_t size) {
         return tg_fail(r->ctx, TG_E_CONFIG, "%s: not a text file in UTF-8%s%s", r->label,
                        is_known ? "; it is " : "", is_known ? found : "");
     }
-    return TG_OK;
+    return refuse_long_keys(r, bytes);
 }
 
 static tg_status parse_text(tg_context *ctx, const char *label, const char *bytes, size_t size,
