@@ -148,7 +148,7 @@ static cli_problem read_problem(tg_context *ctx, const char *name, const tg_sett
     for (int names = 1; names >= 0; names--) { /* a method's name before all that changes it */
         for (int64_t i = 0; i < tg_settings_count(settings); i++) {
             const char *key = tg_settings_key(settings, i), *value = tg_settings_value(settings, i);
-            const char *origin = tg_settings_origin(settings, i);
+            const char *given = tg_settings_origin(settings, i), *origin = given ? given : name;
             if ((strcmp(key, "opt.name") == 0) == (names == 1)) {
                 apply(ctx, origin, key, value, strict && strcmp(origin, name) != 0, &out);
             }

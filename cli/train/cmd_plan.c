@@ -323,7 +323,7 @@ static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool
     }
 }
 
-/* The smallest number of ranks that could share each sample with so many bytes on each; 0: none. */
+/* The smallest number of ranks that could share each sample with `bytes` on each; 0: none. */
 static int64_t find_split(tg_context *ctx, const subject *s, size_t bytes) {
     static tg_train_memory memory; /* large */
     CLI_OWNED(tg_settings_destroy) tg_settings *shared = NULL;

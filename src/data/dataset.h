@@ -64,7 +64,7 @@ typedef struct tg_dataset_side {
     int64_t grid[TG_DATA_MAX_DIMS];      /* stored, with leading 1s */
     int64_t points[TG_DATA_MAX_DIMS];    /* returned, likewise */
     int64_t strides[TG_DATA_MAX_DIMS];   /* of the sub-sampling */
-    int64_t first_row, all_rows; /* of the first dimension: the first returned, of so many */
+    int64_t first_row, all_rows; /* of the first dimension: the first returned, of this many */
     size_t stored_bytes, bytes;  /* of one row: its largest part that is read, all returned */
     char *cache;                 /* (rows * bytes), or NULL */
 } tg_dataset_side;

@@ -1,4 +1,4 @@
-/* What all ranks must have alike, and failures that one of them tells the others. */
+/* What all ranks must have alike, and failures that one of them reports to the others. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

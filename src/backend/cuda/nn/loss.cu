@@ -20,8 +20,8 @@ struct loss_sizes {
     int components, ndim;
     int64_t grid[3], stride[3]; /* of points */
     int64_t size[3];            /* of the whole grid, of which this may be a slab .. */
-    int64_t whole;              /* .. of so many points .. */
-    int64_t edges;              /* .. with edges of so many numbers; 0: the whole */
+    int64_t whole;              /* .. with this many points .. */
+    int64_t edges;              /* .. and edges of this many numbers; 0: the whole */
     tg_loss_norm norm;
     bool relative;
     double p, beta;
